@@ -1,0 +1,143 @@
+"""The harness's data model: plain dataclasses that travel as JSON between processes and machines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+
+Status = Literal[
+    "correct",
+    "compiled",
+    "incorrect",
+    "compile_error",
+    "runtime_error",
+    "timeout",
+    "rejected",
+    "invalid_problem",
+    "harness_error",
+]
+Baseline = Literal["eager", "compile"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """Shape, strides (in elements) and dtype (`float32`, `int64`, …) of one tensor."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    stride: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One ATen call of the traced reference.
+
+    `args` and `kwargs` are JSON values; a reference to another value is `{"ref": name}`, a dtype is
+    `{"dtype": "float32"}`. `outputs` has one spec for each tensor the call returns; a multi-output call
+    is read through nodes with `op == "getitem"`.
+    """
+
+    name: str
+    op: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    outputs: list[TensorSpec]
+
+
+@dataclass(frozen=True)
+class ProblemFacts:
+    """What one trusted look at the reference tells: interface, ATen graph, weaknesses, eager time.
+
+    `inputs` holds the tensor arguments of `forward` in order; `parameters` and `buffers` carry the
+    state-dict names. `trace_error` says why `nodes` is empty when the reference could not be exported.
+    `bytes_min` counts inputs, state and outputs once each.
+    """
+
+    name: str
+    inputs: list[TensorSpec]
+    parameters: list[TensorSpec]
+    buffers: list[TensorSpec]
+    outputs: list[TensorSpec]
+    nodes: list[GraphNode]
+    output_refs: list[Any]
+    constants: list[TensorSpec] = field(default_factory=list)
+    flags: list[dict[str, str]] = field(default_factory=list)
+    eager_ms: float | None = None
+    bytes_min: int = 0
+    trace_error: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ProblemFacts:
+        specs = {k: [_spec(s) for s in data[k]] for k in ("inputs", "parameters", "buffers", "outputs", "constants")}
+        nodes = [GraphNode(**{**n, "outputs": [_spec(s) for s in n["outputs"]]}) for n in data["nodes"]]
+        rest = {f.name: data[f.name] for f in fields(cls) if f.name not in specs and f.name != "nodes"}
+        return cls(**specs, nodes=nodes, **rest)
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """One question to the judge. Sources are texts, so that a request can travel to another machine.
+
+    Time limits are in seconds, memory in bytes. `seed` is None for a secret one. `timing_budget_s` bounds the time
+    spent measuring; 0 checks correctness only. With `measure_compile`, torch.compile is timed beside eager.
+    """
+
+    problem: str
+    candidate: str
+    problem_name: str = "problem"
+    target: str = "cpu"
+    baseline: Baseline = "eager"
+    measure_compile: bool = False
+    rounds: int = 5
+    seed: int | None = None
+    build_limit_s: float = 120.0
+    run_limit_s: float = 30.0
+    memory_limit: int = 8 << 30
+    timing_budget_s: float = 3.0
+    threads: int | None = None
+
+
+@dataclass
+class Evaluation:
+    """The verdict on one candidate (field meanings: docs/architecture.md, "Evaluation")."""
+
+    status: Status
+    reason: str = ""
+    speedup: float | None = None
+    speedup_ci: tuple[float, float] | None = None
+    baseline: Baseline = "eager"
+    baselines: dict[str, float | None] = field(default_factory=lambda: {"eager_ms": None, "compile_ms": None})
+    speedups: dict[str, dict[str, float]] = field(default_factory=dict)
+    per_shape: list[dict[str, Any]] = field(default_factory=list)
+    cost: float | None = None
+    candidate_ms: dict[str, float] | None = None
+    correctness: dict[str, Any] | None = None
+    flags: list[dict[str, str]] = field(default_factory=list)
+    custom_kernel_share: float | None = None
+    profile: dict[str, Any] | None = None
+    target: str = "cpu"
+    device: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    timed: bool = False
+    log: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Evaluation:
+        known = {f.name for f in fields(cls)}
+        kwargs = {k: v for k, v in data.items() if k in known}
+        if kwargs.get("speedup_ci") is not None:
+            kwargs["speedup_ci"] = tuple(kwargs["speedup_ci"])
+        return cls(**kwargs)
+
+
+def _spec(data: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(data["name"], tuple(data["shape"]), data["dtype"], tuple(data["stride"]))

@@ -1,0 +1,52 @@
+"""What the knowledge base hands out: plain records, free of database sessions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One retrieved passage. `meta` is its document's front matter; `why` names lexical terms, similarity, scope."""
+
+    rank: int
+    score: float
+    kind: str
+    source: str
+    path: str
+    section: str
+    page: int | None
+    start_line: int
+    end_line: int
+    text: str
+    citation: str
+    chunk_id: str
+    why: dict[str, Any] = field(default_factory=dict)
+    meta: dict[str, Any] = field(default_factory=dict)
+    local_only: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        return {k: v for k, v in data.items() if k not in ("meta", "local_only")}
+
+
+@dataclass(frozen=True)
+class SkillRecord:
+    """A skill as retrieval returns it. `spec` is its parsed `skill.toml` ({} for a textual skill); `root` its folder."""
+
+    skill_id: str
+    name: str
+    version: str
+    description: str
+    target: str
+    language: str
+    root: Path
+    spec: dict[str, Any]
+    body: str
+    evidence: list[dict[str, Any]]
+    score: float = 0.0
+    chunk_id: str = ""
+    citation: str = ""
+    why: dict[str, Any] = field(default_factory=dict)
