@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Hit:
-    """One retrieved passage. `meta` is its document's front matter; `why` names lexical terms, similarity, scope."""
+    """One retrieved passage.
+
+    `meta` is its document's front matter; `why` names lexical terms, similarity and scope.
+    """
 
     rank: int
     score: float
@@ -34,7 +37,10 @@ class Hit:
 
 @dataclass(frozen=True)
 class SkillRecord:
-    """A skill as retrieval returns it. `spec` is its parsed `skill.toml` ({} for a textual skill); `root` its folder."""
+    """A skill as retrieval returns it.
+
+    `spec` is its parsed `skill.toml` ({} for a textual skill); `root` is its folder.
+    """
 
     skill_id: str
     name: str

@@ -1,0 +1,78 @@
+"""Content-addressed blobs (sources, logs, prompts, profiles), named by the sha256 of their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kb.errors import BlobMissing, HomeUnavailable, StoreFull
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NO_SPACE = {28, 122}  # ENOSPC, EDQUOT
+
+
+class BlobStore:
+    """Blobs below `root` on any fsspec file system (the local one by default)."""
+
+    def __init__(self, root: Path | str, filesystem: AbstractFileSystem | None = None) -> None:
+        if filesystem is None:
+            from fsspec.implementations.local import LocalFileSystem
+
+            filesystem = LocalFileSystem(auto_mkdir=True)
+        self._fs = filesystem
+        self._root = str(root).rstrip("/")
+
+    def put(self, content: bytes | str) -> str:
+        """Store `content` (text as UTF-8) and return its sha256. Storing it again costs nothing."""
+        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+        digest = hashlib.sha256(data).hexdigest()
+        target = self._path(digest)
+        try:
+            if self._fs.exists(target):
+                return digest
+            # Readers must never see half a blob: it is written aside and renamed.
+            partial = f"{target}.{uuid.uuid4().hex}.partial"
+            try:
+                self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+                self._fs.pipe_file(partial, data)
+                self._fs.mv(partial, target)
+            except BaseException:
+                if self._fs.exists(partial):
+                    self._fs.rm(partial)
+                raise
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise StoreFull(
+                    f"no space left for a blob in {self._root}", "free some disk space"
+                ) from error
+            raise HomeUnavailable(
+                f"cannot write a blob in {self._root}: {error.strerror or error}"
+            ) from error
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """The blob's bytes. Raises BlobMissing, also when they no longer match the digest."""
+        try:
+            data: bytes = self._fs.cat_file(self._path(digest))
+        except FileNotFoundError:
+            raise BlobMissing(f"no blob {digest[:12]}… in {self._root}") from None
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise BlobMissing(f"blob {digest[:12]}… is damaged", f"remove {self._path(digest)}")
+        return data
+
+    def text(self, digest: str) -> str:
+        return self.get(digest).decode("utf-8", "surrogatepass")
+
+    def exists(self, digest: str) -> bool:
+        return bool(self._fs.exists(self._path(digest)))
+
+    def _path(self, digest: str) -> str:
+        if not _DIGEST.fullmatch(digest):
+            raise BlobMissing(f"{digest[:80]!r} is not a sha256 digest")
+        return f"{self._root}/{digest[:2]}/{digest[2:]}"

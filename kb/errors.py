@@ -1,0 +1,55 @@
+"""What can go wrong in the knowledge base. Every message is one line; `hint` says what to do."""
+
+from __future__ import annotations
+
+
+class KnowledgeBaseError(Exception):
+    """Base of everything that `kb` raises on purpose."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class SettingsError(KnowledgeBaseError):
+    """A setting is unknown, malformed or contradicts another."""
+
+
+class HomeUnavailable(KnowledgeBaseError):
+    """The home folder cannot be created, read or written."""
+
+
+class StoreLocked(KnowledgeBaseError):
+    """Another process holds the store for longer than the configured wait."""
+
+
+class StoreDamaged(KnowledgeBaseError):
+    """The database is not a readable SQLite file. It is left exactly as it was found."""
+
+
+class StoreFull(KnowledgeBaseError):
+    """There is no space left for the write; what was stored before is intact."""
+
+
+class StoreTooNew(KnowledgeBaseError):
+    """The database was written by a later version of the project."""
+
+
+class BlobMissing(KnowledgeBaseError):
+    """No blob has this digest, or its content no longer matches it."""
+
+
+class EmbeddingFailed(KnowledgeBaseError):
+    """The embedding model cannot be loaded or does not answer."""
+
+
+class IndexUnavailable(KnowledgeBaseError):
+    """The vector index does not answer. Retrieval stops rather than continuing without it."""
+
+
+class SkillInvalid(KnowledgeBaseError):
+    """A skill's folder does not follow the layout."""
+
+
+class NotFound(KnowledgeBaseError):
+    """Nothing is stored under this name."""

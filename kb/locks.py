@@ -1,0 +1,51 @@
+"""An exclusive or shared lock between processes, held on a file; the kernel drops it when a process dies."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kb.errors import HomeUnavailable, StoreLocked
+
+_POLL_S = 0.05
+
+
+@contextmanager
+def file_lock(
+    path: Path,
+    *,
+    timeout_s: float,
+    what: str,
+    shared: bool = False,
+    waiting: Callable[[str], None] | None = None,
+) -> Iterator[None]:
+    """Hold the lock on `path`. `waiting` is told once when another process has it.
+
+    Raises StoreLocked after `timeout_s`, HomeUnavailable when the file cannot be opened.
+    """
+    try:
+        handle = path.open("a+b")
+    except OSError as error:
+        raise HomeUnavailable(f"cannot open {path}: {error.strerror}", "check its permissions") from error
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    deadline = time.monotonic() + timeout_s
+    told = False
+    with handle:
+        while True:
+            try:
+                fcntl.flock(handle, mode | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told and waiting is not None:
+                    waiting(f"another process is {what}; waiting up to {timeout_s:.0f} s")
+                told = True
+                if time.monotonic() >= deadline:
+                    raise StoreLocked(
+                        f"another process has been {what} for {timeout_s:.0f} s",
+                        "wait for it to finish, or raise KERNELEVOLVE_LOCK_TIMEOUT_S",
+                    ) from None
+                time.sleep(_POLL_S)
+        yield

@@ -1,0 +1,83 @@
+"""Configuration: `KERNELEVOLVE_*`, then `./kernelevolve.toml`, then defaults. Unknown keys are errors."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from kb.errors import SettingsError
+
+PREFIX = "KERNELEVOLVE_"
+CONFIG_FILE = "kernelevolve.toml"
+# Read by the tests, not by the program: where the developers' sample material lies.
+_NOT_SETTINGS = {"KERNELEVOLVE_SHARED"}
+
+
+def default_home() -> Path:
+    """`$XDG_DATA_HOME/kernelevolve`, or `~/.local/share/kernelevolve`."""
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "kernelevolve"
+
+
+class Settings(BaseSettings):
+    """Everything that can be configured. Raises SettingsError in place of pydantic's ValidationError."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", toml_file=CONFIG_FILE, env_ignore_empty=True, frozen=True
+    )
+
+    home: Path = Field(default_factory=default_home, description="Folder that holds everything stored.")
+    embedding_model: str = Field(
+        default="", description="A sentence-transformers model name or folder; empty: the bundled MiniLM."
+    )
+    lock_timeout_s: float = Field(default=60.0, ge=0, description="How long to wait for another process.")
+    max_file_mb: float = Field(default=64.0, gt=0, description="Larger files are reported, not ingested.")
+
+    def __init__(self, **values: Any) -> None:
+        _reject_unknown_environment(type(self).model_fields)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise SettingsError(_one_line(error), hint=f"check {PREFIX}* and {CONFIG_FILE}") from error
+        except ValueError as error:  # a TOML file that does not parse
+            raise SettingsError(f"{CONFIG_FILE}: {error}", hint="correct the file's syntax") from error
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def _reject_unknown_environment(fields: dict[str, Any]) -> None:
+    """pydantic-settings ignores unknown variables; a misspelt one must not pass unseen."""
+    known = {PREFIX + name.upper() for name in fields}
+    for name in os.environ:
+        if name.upper().startswith(PREFIX) and name.upper() not in known | _NOT_SETTINGS:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+            raise SettingsError(f"unknown setting {name} in the environment", hint=hint)
+
+
+def _one_line(error: ValidationError) -> str:
+    parts = []
+    for item in error.errors():
+        where = ".".join(str(p) for p in item["loc"]) or "settings"
+        what = "unknown setting" if item["type"] == "extra_forbidden" else item["msg"]
+        parts.append(f"{where}: {what}")
+    return "; ".join(parts)

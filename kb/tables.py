@@ -1,0 +1,291 @@
+"""All tables. SQL is the truth; the lexical index (`chunk_fts`) and the vector index are derived from it.
+
+The schema is created by Alembic (`kb/migrations`), never by `create_all`: a test compares the two.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import JSON, Column, DateTime, ForeignKey, Index, LargeBinary, TypeDecorator, UniqueConstraint
+from sqlmodel import Field, SQLModel
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """SQLite forgets time zones; what comes back is always aware and in UTC."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _dialect: Any) -> datetime | None:
+        return value.astimezone(UTC).replace(tzinfo=None) if value else None
+
+    def process_result_value(self, value: datetime | None, _dialect: Any) -> datetime | None:
+        return value.replace(tzinfo=UTC) if value else None
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _created() -> Any:
+    return Field(default_factory=now, sa_type=UtcDateTime, nullable=False)
+
+
+def _json(default: type[dict[str, Any]] | type[list[Any]] = dict) -> Any:
+    return Field(default_factory=default, sa_type=JSON, nullable=False)
+
+
+def _parent(column: str, **kwargs: Any) -> Any:
+    return Field(
+        sa_column=Column(ForeignKey(column, ondelete="CASCADE"), nullable=False, index=True, **kwargs)
+    )
+
+
+class DocumentState(StrEnum):
+    PENDING = "pending"
+    PARSED = "parsed"
+    EMBEDDED = "embedded"
+    FAILED = "failed"
+
+
+class RunState(StrEnum):
+    RUNNING = "running"
+    FINISHED = "finished"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+# --- knowledge ---
+
+
+class Source(SQLModel, table=True):
+    """Something that was ingested as a whole: a folder, a single file, the curated library."""
+
+    id: int | None = Field(default=None, primary_key=True)
+    key: str = Field(unique=True)  # the resolved root, or a fixed name such as "library" that survives a move
+    name: str
+    root: str
+    visibility: str = "shared"  # "shared" | "local-only"
+    digest: str = ""  # of the whole content; lets an unchanged library skip the walk
+    created: datetime = _created()
+
+
+class Document(SQLModel, table=True):
+    """One file. `path` is relative to the source's root; `location` is where it lies on this machine."""
+
+    __table_args__ = (UniqueConstraint("source_id", "path"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    source_id: int = _parent("source.id")
+    path: str
+    location: str = Field(index=True)
+    state: str = DocumentState.PENDING
+    error: str = ""
+    sha256: str = ""  # of the file's bytes
+    recipe: str = ""  # digest of loader version, scope and chunking: what else the chunks depend on
+    text_sha: str = ""  # blob with the decoded text that the line numbers refer to
+    loader: str = ""
+    kind: str = "document"
+    scope: str = Field(default="generic", index=True)
+    title: str = ""
+    meta: dict[str, Any] = _json()
+    notes: list[Any] = _json(list)  # what the loader had to assume, such as a guessed encoding
+    size: int = 0
+    created: datetime = _created()
+    updated: datetime = _created()
+
+
+class Section(SQLModel, table=True):
+    """A heading and its own text. `heading_path` joins the headings above it with ` › `."""
+
+    id: int | None = Field(default=None, primary_key=True)
+    document_id: int = _parent("document.id")
+    ordinal: int
+    heading_path: str
+    start_line: int
+    end_line: int
+    page: int | None = None
+
+
+class Chunk(SQLModel, table=True):
+    """The lexical unit (parent): at most 1600 characters of consecutive lines of one section."""
+
+    pk: int | None = Field(default=None, primary_key=True)
+    id: str = Field(unique=True)  # sha256 of source, path, ordinal and text
+    document_id: int = _parent("document.id")
+    section_id: int = _parent("section.id")
+    ordinal: int
+    scope: str = Field(index=True)
+    kind: str
+    breadcrumb: str
+    text: str
+    start_line: int
+    end_line: int
+    page: int | None = None
+
+
+class Passage(SQLModel, table=True):
+    """The vector unit (child): at most 220 tokens of the embedding model, breadcrumb included."""
+
+    id: str = Field(primary_key=True)
+    chunk_pk: int = _parent("chunk.pk")
+    scope: str = Field(index=True)
+    ordinal: int
+    text: str
+    text_hash: str = Field(index=True)
+
+
+class Embedding(SQLModel, table=True):
+    """A vector, cached by what was embedded and by which model; float32, little endian."""
+
+    text_hash: str = Field(primary_key=True)
+    model: str = Field(primary_key=True)
+    vector: bytes = Field(sa_type=LargeBinary)
+
+
+class VectorIndexState(SQLModel, table=True):
+    """What the vector index must contain. `generation` grows with every change of the scope's passages."""
+
+    __tablename__ = "vector_index_state"
+
+    scope: str = Field(primary_key=True)
+    generation: int = 0
+    count: int = 0
+
+
+class Skill(SQLModel, table=True):
+    """A skill of the library. `version` grows when the content behind `digest` changes."""
+
+    id: str = Field(primary_key=True)
+    name: str = Field(unique=True)
+    document_id: int = _parent("document.id", unique=True)
+    version: int = 1
+    declared_version: str = ""
+    digest: str
+    description: str = ""
+    scope: str = "generic"
+    language: str = ""
+    root: str
+    spec: dict[str, Any] = _json()
+    created: datetime = _created()
+    updated: datetime = _created()
+
+
+class SkillEvidence(SQLModel, table=True):
+    """One measured win or loss of a skill, as recorded in its `evidence.json` or by a run."""
+
+    __tablename__ = "skill_evidence"
+
+    id: int | None = Field(default=None, primary_key=True)
+    skill_id: str = _parent("skill.id")
+    skill_version: int
+    origin: str = "library"  # "library" or a run id
+    record: dict[str, Any] = _json()
+    created: datetime = _created()
+
+
+class Trace(SQLModel, table=True):
+    """One kernel of a profiler's output with its diagnosis."""
+
+    id: int | None = Field(default=None, primary_key=True)
+    document_id: int = _parent("document.id")
+    ordinal: int
+    format: str
+    kernel: str = Field(index=True)
+    duration_us: float | None = None
+    bottleneck: str
+    record: dict[str, Any] = _json()  # {name, duration_us, bottleneck, evidence, actions, metrics, missing}
+
+
+# --- runs ---
+
+
+class Run(SQLModel, table=True):
+    """One search."""
+
+    id: str = Field(primary_key=True)
+    problem_name: str
+    problem_sha: str
+    facts_sha: str = ""
+    target: str
+    policy: str
+    generator: str
+    settings: dict[str, Any] = _json()
+    state: str = RunState.RUNNING
+    stop_reason: str = ""
+    seed: int = 0
+    best_node_id: str | None = None
+    tokens: int = 0
+    cost_usd: float = 0.0
+    created: datetime = _created()
+    updated: datetime = _created()
+
+
+class Node(SQLModel, table=True):
+    """A candidate with its evaluation, prompt and lineage. Sources and prompts are blobs."""
+
+    __table_args__ = (Index("ix_node_run_step", "run_id", "step"),)
+
+    id: str = Field(primary_key=True)
+    run_id: str = _parent("run.id")
+    parent_id: str | None = Field(default=None, foreign_key="node.id", index=True)
+    step: int
+    generator: str
+    source_sha: str
+    digest: str = Field(index=True)  # of the normalised program
+    status: str
+    fitness: float = 0.0
+    speedup: float | None = None
+    speedup_lo: float | None = None
+    speedup_hi: float | None = None
+    hypothesis: str = ""
+    genome: dict[str, Any] | None = Field(default=None, sa_type=JSON)
+    prompt_sha: str = ""
+    evaluation: dict[str, Any] = _json()
+    diagnosis: dict[str, Any] = _json()
+    compiler_made: bool = False
+    notes: dict[str, Any] = _json()
+    created: datetime = _created()
+
+
+class Event(SQLModel, table=True):
+    """What happened in a run, in order."""
+
+    __table_args__ = (UniqueConstraint("run_id", "seq"),)
+
+    id: int | None = Field(default=None, primary_key=True)
+    run_id: str = _parent("run.id")
+    seq: int
+    kind: str
+    payload: dict[str, Any] = _json()
+    created: datetime = _created()
+
+
+class PromptUse(SQLModel, table=True):
+    """A chunk that a node's prompt used. Not a foreign key: the record outlives the chunk."""
+
+    __tablename__ = "prompt_use"
+
+    id: int | None = Field(default=None, primary_key=True)
+    node_id: str = _parent("node.id")
+    slot: str
+    chunk_id: str = Field(index=True)
+    citation: str
+    score: float
+
+
+class WorkItem(SQLModel, table=True):
+    """A step to be done, keyed by the hash of its content, so that several hosts can share a queue."""
+
+    __tablename__ = "work_item"
+
+    key: str = Field(primary_key=True)
+    run_id: str = _parent("run.id")
+    state: str = "open"  # open | leased | done | failed
+    lease_owner: str = ""
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    attempts: int = 0
+    payload: dict[str, Any] = _json()
