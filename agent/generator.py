@@ -25,7 +25,8 @@ class ParentView:
 class GenerationRequest:
     """One step: the prompt, the parent and everything random that the step may use (`seed`).
 
-    `tried` holds the digests of the genomes and sources that the run already has, so that a generator can avoid them.
+    `tried` holds the digests of what the run already has, so that a generator can avoid it:
+    `agent.novelty.program_digest(source)` and, for nodes with a genome, `genome_digest(genome)`.
     """
 
     prompt: PromptRecord
@@ -43,8 +44,8 @@ class Draft:
     """A candidate before it is judged.
 
     `hypothesis` says what changes, why and the predicted effect; `compiler_made` marks code that is the
-    compiler's own, so that parity with it is never counted as a win. `used` names the chunk and skill ids that
-    shaped the candidate.
+    compiler's own, so that parity with it is never counted as a win. `used` names the chunk and skill ids
+    that shaped the candidate. `cost_usd` is None where the provider reports no price.
     """
 
     source: str
@@ -54,13 +55,28 @@ class Draft:
     used: tuple[str, ...] = ()
     tokens_in: int = 0
     tokens_out: int = 0
-    cost_usd: float = 0.0
+    cost_usd: float | None = 0.0
     raw: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-class GenerationFailed(Exception):  # noqa: N818 - an outcome of a step, not a programming error
-    """The generator produced no candidate; the message is stored with the step."""
+class GenerationFailed(Exception):
+    """The generator produced no candidate; message, raw answer and what it cost are stored with the step."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        raw: str = "",
+        tokens_in: int = 0,
+        tokens_out: int = 0,
+        cost_usd: float | None = 0.0,
+    ) -> None:
+        super().__init__(message)
+        self.raw = raw
+        self.tokens_in = tokens_in
+        self.tokens_out = tokens_out
+        self.cost_usd = cost_usd
 
 
 class Exhausted(GenerationFailed):
@@ -68,7 +84,10 @@ class Exhausted(GenerationFailed):
 
 
 class Generator(Protocol):
+    """`hosted` says whether prompts leave the machine: those carry no local-only passages."""
+
     name: str
+    hosted: bool
 
     def generate(self, request: GenerationRequest) -> Draft:
         """Return a candidate. Raises GenerationFailed or Exhausted."""

@@ -1,0 +1,31 @@
+"""What can go wrong in a search. Every message is one line; `hint` says what to do."""
+
+from __future__ import annotations
+
+
+class AgentError(Exception):
+    """Base of everything that `agent` raises on purpose."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class SettingsInvalid(AgentError):
+    """A search setting is unknown or out of range."""
+
+
+class RunNotFound(AgentError):
+    """No run, or not exactly one, has this id."""
+
+
+class RunBusy(AgentError):
+    """Another live process is working on the same run."""
+
+
+class EvaluationUnavailable(AgentError):
+    """The harness could not judge, twice in a row; the run can be resumed."""
+
+
+class ModelError(AgentError):
+    """The model cannot be used: unknown name, missing package, rejected key or parameter, not reachable."""
