@@ -1,8 +1,8 @@
 """Bias, exact GELU and LayerNorm: the tail of a transformer's feed-forward expansion.
 
-The matrix product before it has already run without its bias. What is left touches every activation of a sequence
-batch and does almost no arithmetic per byte, yet eager PyTorch sends the tensor through memory once for each of the
-three operators. A fused kernel reads it once and writes it once.
+The matrix product before it has already run without its bias. What is left touches every activation of a
+sequence batch and does almost no arithmetic per byte, yet eager PyTorch sends the tensor through memory
+once for each of the three operators. A fused kernel reads it once and writes it once.
 """
 
 import torch

@@ -1,7 +1,8 @@
 """GroupNorm followed by SiLU: the unit that repeats before every convolution of a diffusion model's U-Net.
 
-Each group of channels of an image is one reduction over a few tens of thousands of contiguous numbers. A group fits a
-core's cache, so the second look at it (to normalise and activate) need not go to memory again.
+Each group of channels of an image is one reduction over a few tens of thousands of contiguous numbers. A
+group fits a core's cache, so the second look at it (to normalise and activate) need not go to memory
+again.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Huber loss of each sample with importance weights: the update step of a replay-based reinforcement learner.
 
-The error is computed for every output of every sample, bent where it is large, averaged per sample and weighted. Eager
-PyTorch keeps the table of errors; a fused kernel keeps one sum for each row.
+The error is computed for every output of every sample, bent where it is large, averaged per sample and
+weighted. Eager PyTorch keeps the table of errors; a fused kernel keeps one sum for each row.
 """
 
 import torch

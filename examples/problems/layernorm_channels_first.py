@@ -1,8 +1,8 @@
 """LayerNorm over the channels of an image that is stored channels first (the ConvNeXt family).
 
-The reduced dimension is not the contiguous one: neighbouring channels of a pixel lie a whole plane apart. A kernel that
-walks channel by channel for one pixel misses the cache at every step; one that keeps a strip of pixels and walks the
-channels streams.
+The reduced dimension is not the contiguous one: neighbouring channels of a pixel lie a whole plane
+apart. A kernel that walks channel by channel for one pixel misses the cache at every step; one that
+keeps a strip of pixels and walks the channels streams.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""RMSNorm of a sublayer's output, added to the residual stream (the post-norm block of recent language models).
+"""RMSNorm of a sublayer's output, added to the residual stream (post-norm language models).
 
-Each token's vector is divided by its root mean square, scaled by a learned weight and added to the stream. The eager
-form makes a tensor for the square, the product, the scaled vector and the sum.
+Each token's vector is divided by its root mean square, scaled by a learned weight and added to the
+stream. The eager form makes a tensor for the square, the product, the scaled vector and the sum.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Cross-entropy of each token over a vocabulary: the last step of training or scoring a language model.
 
-Only one number per row is kept, so a fused kernel reads the logits and writes almost nothing; eager PyTorch writes the
-whole table of log-probabilities first and then picks one entry from each row.
+Only one number per row is kept, so a fused kernel reads the logits and writes almost nothing; eager
+PyTorch writes the whole table of log-probabilities first and then picks one entry from each row.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Scaled, masked softmax over attention scores, as in an encoder whose sequences are padded to one length.
 
-The mask is added before the softmax and is the same for every head and query of a sequence: it is broadcast, so a
-kernel that writes it out at full size throws bandwidth away.
+The mask is added before the softmax and is the same for every head and query of a sequence: it is
+broadcast, so a kernel that writes it out at full size throws bandwidth away.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""SwiGLU activation: one half of a packed projection gates the other (the feed-forward block of Llama-like models).
+"""SwiGLU: one half of a packed projection gates the other (the feed-forward block of Llama-like models).
 
-The two halves arrive side by side in one tensor because one matrix product made both. The gate needs a sigmoid for
-each element; everything else is traffic.
+The two halves arrive side by side in one tensor because one matrix product made both. The gate needs a
+sigmoid for each element; everything else is traffic.
 """
 
 import torch
