@@ -1,0 +1,81 @@
+"""What a running search tells those who watch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from agent.graph import SearchNode
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """`done` steps of `steps` are behind a resumed run; `eager_ms` is the reference's time."""
+
+    run_id: str
+    problem: str
+    target: str
+    done: int
+    steps: int
+    time_limit_s: float | None
+    eager_ms: float | None
+    resumed: bool
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    step: int
+    steps: int
+    parent_step: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class PromptReady:
+    step: int
+    tokens: int
+    passages: int
+    withheld: int
+
+
+@dataclass(frozen=True)
+class Generated:
+    step: int
+    generator: str
+    hypothesis: str
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """`best` is the best node after this step."""
+
+    step: int
+    node: SearchNode
+    is_best: bool
+    best: SearchNode | None
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A step that led to no candidate: `outcome` is duplicate, no_candidate or exhausted."""
+
+    step: int
+    outcome: str
+    reason: str
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Verifying:
+    node: SearchNode
+
+
+@dataclass(frozen=True)
+class Stopped:
+    run_id: str
+    reason: str
+    result: dict[str, Any]
+
+
+SearchEvent = RunStarted | StepStarted | PromptReady | Generated | Evaluated | Skipped | Verifying | Stopped

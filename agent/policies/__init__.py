@@ -1,0 +1,7 @@
+"""Selection policies: which node is expanded next. Entry point group: `kernelevolve.policies`."""
+
+from __future__ import annotations
+
+from agent.policies.base import Memory, Policy, Selection, list_policies, load_policy
+
+__all__ = ["Memory", "Policy", "Selection", "list_policies", "load_policy"]

@@ -1,0 +1,111 @@
+"""What a search is asked to do, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from agent.errors import SettingsInvalid
+from agent.stop import StopRules
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The settings of one run; stored with it, so nothing secret belongs here.
+
+    `problem` is a path or problem spec, `generator` is `recipe` or `provider:model` (with `base_url` for an
+    OpenAI-compatible server). `drafts` independent candidates come first. `budget_tokens` bounds each prompt.
+    `step_timing_s` bounds the time spent measuring one candidate; the winner is measured longer. `threads` is
+    the number of CPU threads, None for all. Time limits are in seconds, memory in bytes.
+    """
+
+    problem: str
+    target: str = "cpu"
+    policy: str = "greedy"
+    generator: str = "recipe"
+    base_url: str | None = None
+    steps: int = 30
+    time_limit_s: float | None = None
+    patience: int | None = None
+    target_speedup: float | None = None
+    drafts: int = 4
+    seed: int = 0
+    budget_tokens: int = 16_000
+    step_timing_s: float = 2.0
+    build_limit_s: float = 120.0
+    run_limit_s: float = 30.0
+    memory_limit: int = 8 << 30
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        positive = ("steps", "budget_tokens", "step_timing_s", "build_limit_s", "run_limit_s", "memory_limit")
+        optional = ("time_limit_s", "patience", "target_speedup", "threads")
+        for name in positive + optional:
+            value = getattr(self, name)
+            if (value is None and name not in optional) or (value is not None and not value > 0):
+                raise SettingsInvalid(f"{name} must be greater than 0, not {value}")
+        if self.drafts < 1:
+            raise SettingsInvalid(f"drafts must be at least 1, not {self.drafts}")
+
+    @property
+    def stop_rules(self) -> StopRules:
+        return StopRules(self.steps, self.time_limit_s, self.patience, self.target_speedup)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SearchSettings:
+        unknown = set(data) - {f.name for f in fields(cls)}
+        if unknown:
+            raise SettingsInvalid(
+                f"the run was made with settings unknown here: {', '.join(sorted(unknown))}",
+                "use the version that made it",
+            )
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class BestResult:
+    """The winner as measured last. `verified` tells whether that was the long final measurement.
+
+    `speedup` and its 95 % interval are against eager; `speedups` has every baseline that was timed.
+    `baselines` are milliseconds. `path` is the winning source.
+    """
+
+    node_id: str
+    speedup: float | None
+    speedup_ci: tuple[float, float] | None
+    baselines: dict[str, float | None]
+    path: str
+    step: int
+    candidate_ms: dict[str, float] | None
+    speedups: dict[str, dict[str, float]]
+    compiler_made: bool
+    verified: bool
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search comes to. `valid` counts correct candidates; `cost_usd` is None if a provider gave none."""
+
+    run_id: str
+    best: BestResult | None
+    steps: int
+    valid: int
+    stop_reason: str
+    tokens: int
+    cost_usd: float | None
+    elapsed_s: float
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SearchResult:
+        best = data["best"]
+        if best is not None:
+            ci = best["speedup_ci"]
+            best = BestResult(**{**best, "speedup_ci": tuple(ci) if ci else None})
+        return cls(**{**data, "best": best, "notes": tuple(data["notes"])})
