@@ -87,7 +87,7 @@ class BestResult:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search comes to. `valid` counts correct candidates; `cost_usd` is None if a provider gave none."""
+    """What a search comes to. `valid` counts correct candidates; `cost_usd` is None when unknown."""
 
     run_id: str
     best: BestResult | None
