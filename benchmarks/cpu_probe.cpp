@@ -93,23 +93,74 @@ void exp_libm(const float* a, float* b, std::int64_t n) {
 
 constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
 
+inline __attribute__((always_inline)) float fast_exp(float v) {
+  float x = v < -87.0f ? -87.0f : v;  // std::min and std::max return references, which block this loop
+  x = x > 88.0f ? 88.0f : x;
+  const float k = x * 1.44269504f + kRound - kRound;  // rounds to an integer without a call
+  const float r = std::fma(k, -0.693359375f, x) + k * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = std::fma(p, r, 1.3981999507e-3f);
+  p = std::fma(p, r, 8.3334519073e-3f);
+  p = std::fma(p, r, 4.1665795894e-2f);
+  p = std::fma(p, r, 1.6666665459e-1f);
+  p = std::fma(p, r, 5.0000001201e-1f);
+  p = std::fma(p * r, r, r + 1.0f);
+  union { std::int32_t i; float f; } two_k;
+  two_k.i = (static_cast<std::int32_t>(k) + 127) << 23;
+  return p * two_k.f;
+}
+
 void exp_poly(const float* __restrict a, float* __restrict b, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    float x = a[i] < -87.0f ? -87.0f : a[i];  // std::min and std::max return references, which block this loop
-    x = x > 88.0f ? 88.0f : x;
-    const float k = x * 1.44269504f + kRound - kRound;  // rounds to an integer without a call
-    const float r = std::fma(k, -0.693359375f, x) + k * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = std::fma(p, r, 1.3981999507e-3f);
-    p = std::fma(p, r, 8.3334519073e-3f);
-    p = std::fma(p, r, 4.1665795894e-2f);
-    p = std::fma(p, r, 1.6666665459e-1f);
-    p = std::fma(p, r, 5.0000001201e-1f);
-    p = std::fma(p * r, r, r + 1.0f);
-    union { std::int32_t i; float f; } two_k;
-    two_k.i = (static_cast<std::int32_t>(k) + 127) << 23;
-    b[i] = p * two_k.f;
+  for (std::int64_t i = 0; i < n; ++i) b[i] = fast_exp(a[i]);
+}
+
+void softmax_three_pass(const float* x, float* y, std::int64_t rows, std::int64_t n) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* a = x + r * n;
+    float* o = y + r * n;
+    float peak = -INFINITY;
+#pragma omp simd reduction(max : peak)
+    for (std::int64_t i = 0; i < n; ++i) peak = a[i] > peak ? a[i] : peak;
+    float total = 0;
+#pragma omp simd reduction(+ : total)
+    for (std::int64_t i = 0; i < n; ++i) {
+      o[i] = fast_exp(a[i] - peak);
+      total += o[i];
+    }
+    const float scale = 1.0f / total;
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) o[i] *= scale;
+  }
+}
+
+void softmax_online(const float* x, float* y, std::int64_t rows, std::int64_t n) {
+  constexpr int kLanes = 64;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* a = x + r * n;
+    float* o = y + r * n;
+    float peaks[kLanes];
+    float totals[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      peaks[j] = -1e30f;
+      totals[j] = 0;
+    }
+    for (std::int64_t i = 0; i < n; i += kLanes)
+#pragma omp simd
+      for (int j = 0; j < kLanes; ++j) {
+        const float next = a[i + j] > peaks[j] ? a[i + j] : peaks[j];
+        totals[j] = totals[j] * fast_exp(peaks[j] - next) + fast_exp(a[i + j] - next);
+        peaks[j] = next;
+      }
+    float peak = peaks[0];
+    for (float p : peaks) peak = p > peak ? p : peak;
+    float total = 0;
+    for (int j = 0; j < kLanes; ++j) total += totals[j] * fast_exp(peaks[j] - peak);
+    const float scale = 1.0f / total;
+#pragma omp simd
+    for (std::int64_t i = 0; i < n; ++i) o[i] = fast_exp(a[i] - peak) * scale;
   }
 }
 
@@ -215,6 +266,13 @@ int main() {
               1e3 * median_seconds([&] { transpose_blocked<16>(a, b, side); }, 7));
   std::printf("transpose 4096x4096, 64x64:      %.2f ms\n",
               1e3 * median_seconds([&] { transpose_blocked<64>(a, b, side); }, 7));
+
+  for (const std::int64_t cols : {512, 65536}) {
+    const std::int64_t rows = (std::int64_t{8} << 20) / cols;
+    std::printf("softmax 32 MiB in rows of %ld: three passes %.2f ms, online %.2f ms\n", static_cast<long>(cols),
+                1e3 * median_seconds([&] { softmax_three_pass(a, b, rows, cols); }),
+                1e3 * median_seconds([&] { softmax_online(a, b, rows, cols); }));
+  }
 
   const double region = median_seconds([&] {
     for (int i = 0; i < 1000; ++i) {
