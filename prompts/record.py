@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kb.records import Hit, SkillRecord
@@ -22,7 +22,8 @@ class PromptRecord:
     """`slots` maps slot name to rendered text; `cut` lists what the token budget removed.
 
     `hits` and `skills` are the retrieved passages as objects, for generators that act on them directly.
-    `digest` is the sha256 of the prompt text.
+    `digest` is the sha256 of the prompt text. `withheld` has the citations of local-only passages that were
+    kept from a hosted model; `tokenizer` says what counted `tokens`.
     """
 
     prompt: str
@@ -33,3 +34,18 @@ class PromptRecord:
     cut: list[str] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
     skills: list[SkillRecord] = field(default_factory=list)
+    withheld: list[str] = field(default_factory=list)
+    tokenizer: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON contract of a prompt; `hits` and `skills` stay out, `provenance` names them."""
+        return {
+            "prompt": self.prompt,
+            "tokens": self.tokens,
+            "tokenizer": self.tokenizer,
+            "slots": self.slots,
+            "provenance": [asdict(entry) for entry in self.provenance],
+            "digest": self.digest,
+            "cut": self.cut,
+            "withheld": self.withheld,
+        }

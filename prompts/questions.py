@@ -1,0 +1,91 @@
+"""Deciding what to ask the knowledge base, from the diagnosis of the parent and what has failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prompts.request import PromptRequest
+
+# How documents speak about each kind of trouble; a query in their words finds them.
+_TROUBLE = {
+    "memory": "memory bandwidth bound, fewer passes over memory, keep data in cache, streaming stores",
+    "compute": "compute bound, vectorisation, instruction throughput, more accumulators, register tiling",
+    "latency": "latency bound, dependency chain, unrolling, more accumulators, prefetch, occupancy",
+    "overhead": "launch and threading overhead, small problem, parallel region cost, fewer launches",
+    "compile_error": "compile error, missing include, unsupported intrinsic, flags",
+    "incorrect": "wrong result, numerical accuracy, accumulation order, NaN, masking, boundary, alignment",
+    "timeout": "too slow, never ends, deadlock, infinite loop, serial loop",
+    "crash": "crash, segmentation fault, out of bounds, out of memory, pointer, stride, contiguous",
+    "rejected": "forbidden, rules for candidates, must not call the reference",
+}
+_MAX_OPERATORS = 12
+
+
+@dataclass(frozen=True)
+class Question:
+    """One retrieval: `kinds` None asks for skills. `purpose` is recorded with every passage it brings."""
+
+    slot: str
+    text: str
+    kinds: tuple[str, ...] | None
+    k: int
+    purpose: str
+
+
+def operators(facts: Mapping[str, Any]) -> list[str]:
+    """Names of the reference's operators in order of first use, without namespace and overload."""
+    seen: dict[str, None] = {}
+    for node in facts.get("nodes") or []:
+        name = re.sub(r"^(?:torch\.ops\.)?aten[.:]+", "", str(node["op"])).split(".")[0].lstrip("_")
+        if name and name != "getitem":
+            seen.setdefault(name)
+    return list(seen)
+
+
+def plan(request: PromptRequest) -> list[Question]:
+    """A step's questions, dominant trouble first: drafts ask for the overview, later steps for the cure."""
+    diagnosis = request.diagnosis or {}
+    bottleneck = str(diagnosis.get("bottleneck", "unknown"))
+    ops = " ".join(operators(request.facts)[:_MAX_OPERATORS]) or str(request.facts.get("name", ""))
+    dtypes = " ".join(sorted({str(t["dtype"]) for t in request.facts.get("inputs") or []}))
+    languages = " ".join(str(x) for x in request.target_facts.get("languages") or [])
+    architecture = str(request.target_facts.get("architecture", ""))
+    trouble = _TROUBLE.get(bottleneck, "")
+    error = str(diagnosis.get("error", ""))
+    place = " ".join(part for part in (request.target, architecture, languages) if part)
+
+    questions = []
+    if error:
+        questions.append(
+            Question(
+                "guidance", f"{error} {languages}", ("guidance", "document", "constraint"), 4, "the error"
+            )
+        )
+    if request.parent is None:
+        overview = f"{ops} {dtypes} kernel overview: how to make it fast on {place}"
+        questions.append(
+            Question("guidance", overview, ("guidance", "document"), 6, "overview of the operators")
+        )
+    elif trouble:
+        actions = " ".join(str(a) for a in diagnosis.get("actions") or [])
+        cure = f"{trouble} {ops} {actions}"
+        questions.append(Question("guidance", cure, ("guidance", "document"), 6, f"bottleneck: {bottleneck}"))
+    else:
+        further = f"{ops} {dtypes} faster kernel {place}"
+        questions.append(Question("guidance", further, ("guidance", "document"), 6, "no clear bottleneck"))
+    lessons = [str(f.get("error") or f.get("hypothesis") or "") for f in request.failed[-2:]]
+    if any(lessons):
+        text = f"{' '.join(lessons)} {ops}"
+        questions.append(Question("guidance", text, ("guidance", "document"), 2, "what failed before"))
+    rules = f"rules and limits for candidates on {place} {error or trouble}"
+    questions += [
+        Question("skills", f"{ops} {dtypes} {trouble}", None, 6, "skills for the operators"),
+        Question("skills", f"{ops} {dtypes} {languages}", ("kernel",), 2, "kernels for the operators"),
+        Question("constraints", rules, ("constraint",), 4, "rules of the target"),
+        Question("target", f"{place} {trouble or ops}", ("hardware",), 2, "the hardware"),
+        Question("guidance", f"profile of {ops} {trouble}", ("trace",), 2, "profiles of similar kernels"),
+    ]
+    return questions
