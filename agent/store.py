@@ -1,0 +1,306 @@
+"""Runs in the knowledge base's tables. Every step is one transaction, durable before the next one starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session, col, func, select, update
+
+from agent.errors import RunBusy, RunNotFound
+from agent.graph import ROOT, SearchGraph, SearchNode
+from agent.owner import alive, this_process
+from agent.rows import RunInfo, StepRecord, StoredEvent, StoredRun, from_row, to_row
+from agent.settings import SearchSettings
+from kb.tables import Event, Node, PromptUse, Run, WorkItem, now
+
+if TYPE_CHECKING:
+    from kb import KnowledgeBase
+
+# A step of another host that has not reported for so long is taken over.
+LEASE = timedelta(minutes=15)
+
+
+class RunStore:
+    """Reads and writes runs. `kb` is an open KnowledgeBase."""
+
+    def __init__(self, kb: KnowledgeBase) -> None:
+        self._kb = kb
+        self._owner = this_process()
+
+    # --- writing ---
+
+    def create(
+        self,
+        run_id: str,
+        problem_name: str,
+        problem_source: str,
+        facts: dict[str, Any],
+        settings: SearchSettings,
+    ) -> SearchNode:
+        """Store a new run with its root, whose evaluation carries the reference's time. Returns the root."""
+        problem_sha = self._kb.blobs.put(problem_source)
+        facts_sha = self._kb.blobs.put(json.dumps(facts, sort_keys=True))
+        root = SearchNode(
+            node_id=node_id(run_id, 0),
+            parent_id=None,
+            step=0,
+            generator="problem",
+            source_sha=problem_sha,
+            digest=hashlib.sha256(problem_source.encode("utf-8", "surrogatepass")).hexdigest(),
+            status=ROOT,
+            evaluation={"baselines": {"eager_ms": facts.get("eager_ms"), "compile_ms": None}},
+        )
+        with self._session() as session:
+            session.add(
+                Run(
+                    id=run_id,
+                    problem_name=problem_name,
+                    problem_sha=problem_sha,
+                    facts_sha=facts_sha,
+                    target=settings.target,
+                    policy=settings.policy,
+                    generator=settings.generator,
+                    settings=settings.to_json(),
+                    seed=settings.seed,
+                )
+            )
+            session.flush()
+            session.add(to_row(run_id, root))
+            session.commit()
+        return root
+
+    def lease(self, run_id: str, step: int, payload: dict[str, Any]) -> None:
+        """Claim a step. Raises RunBusy while another live process holds one of this run."""
+        with self._session() as session:
+            # Writing first takes the lock, so that two processes cannot both see a free lease.
+            session.execute(update(Run).where(col(Run.id) == run_id).values(updated=now()))
+            held = session.exec(
+                select(WorkItem).where(WorkItem.run_id == run_id, WorkItem.state == "leased")
+            ).all()
+            for item in held:
+                if item.lease_owner != self._owner and alive(item.lease_owner, item.lease_until):
+                    raise RunBusy(
+                        f"run {run_id} is being worked on by {item.lease_owner}",
+                        "wait for that search, or stop it first",
+                    )
+                if item.key != work_key(run_id, step):
+                    session.delete(item)
+            item = session.get(WorkItem, work_key(run_id, step)) or WorkItem(
+                key=work_key(run_id, step), run_id=run_id
+            )
+            item.state, item.lease_owner, item.lease_until = "leased", self._owner, now() + LEASE
+            item.attempts += 1
+            item.payload = payload
+            session.add(item)
+            session.commit()
+
+    def release(self, run_id: str) -> None:
+        """Give up what this process has leased of the run and not finished."""
+        with self._session() as session:
+            mine = select(WorkItem).where(
+                WorkItem.run_id == run_id, WorkItem.state == "leased", WorkItem.lease_owner == self._owner
+            )
+            for item in session.exec(mine).all():
+                item.state, item.lease_owner, item.lease_until = "open", "", None
+                session.add(item)
+            session.commit()
+
+    def append(self, run_id: str, seq: int, step: int, record: StepRecord) -> None:
+        """Finish a step: event, node, prompt uses, totals and lease in one transaction.
+
+        Raises RunBusy when another process has finished a step of the run in the meantime.
+        """
+        with self._session() as session:
+            try:
+                session.add(Event(run_id=run_id, seq=seq, kind="step", payload=record.payload))
+                session.flush()
+            except IntegrityError as error:
+                raise RunBusy(f"run {run_id} was continued by another process", "resume it again") from error
+            if record.node is not None:
+                session.add(to_row(run_id, record.node))
+                session.flush()
+                for use in record.prompt.provenance if record.prompt else []:
+                    session.add(
+                        PromptUse(
+                            node_id=record.node.node_id,
+                            slot=use.slot,
+                            chunk_id=use.chunk_id,
+                            citation=use.citation,
+                            score=use.score,
+                        )
+                    )
+            run = self._run(session, run_id)
+            run.tokens, run.cost_usd, run.best_node_id = record.tokens, record.cost_usd, record.best_node_id
+            _touch(run)
+            session.add(run)
+            item = session.get(WorkItem, work_key(run_id, step))
+            if item is not None:
+                item.state, item.lease_owner, item.lease_until = "done", "", None
+                session.add(item)
+            session.commit()
+
+    def amend(
+        self, run_id: str, seq: int, kind: str, payload: dict[str, Any], nodes: Iterable[SearchNode]
+    ) -> None:
+        """Record a later look at nodes that exist, such as the final verification."""
+        with self._session() as session:
+            session.add(Event(run_id=run_id, seq=seq, kind=kind, payload=payload))
+            for node in nodes:
+                row = session.get_one(Node, node.node_id)
+                row.status, row.fitness = node.status, node.fitness
+                row.evaluation, row.notes = node.evaluation, node.notes
+                session.add(row)
+            session.commit()
+
+    def close(self, run_id: str, state: str, stop_reason: str, best_node_id: str | None) -> None:
+        """Set the run's state (`finished`, `interrupted`, `failed`) and why it stopped."""
+        with self._session() as session:
+            run = self._run(session, run_id)
+            run.state, run.stop_reason, run.best_node_id = state, stop_reason, best_node_id
+            _touch(run)
+            session.add(run)
+            session.commit()
+
+    def reopen(self, run_id: str, settings: SearchSettings) -> None:
+        """Mark a run as running again, with settings that may allow more than before."""
+        with self._session() as session:
+            run = self._run(session, run_id)
+            run.state, run.stop_reason, run.settings = "running", "", settings.to_json()
+            _touch(run)
+            session.add(run)
+            session.commit()
+
+    # --- reading ---
+
+    def list_runs(self) -> list[RunInfo]:
+        """All runs, latest first."""
+        with self._session() as session:
+            runs = session.exec(select(Run).order_by(col(Run.created).desc(), col(Run.id).desc())).all()
+            return [self._info(session, run) for run in runs]
+
+    def resolve(self, run_id: str) -> str:
+        """The id that `run_id` means: an id, a unique prefix, or `last`. Raises RunNotFound."""
+        with self._session() as session:
+            if run_id == "last":
+                statement = select(Run.id).order_by(col(Run.created).desc(), col(Run.id).desc()).limit(1)
+            else:
+                statement = select(Run.id).where(col(Run.id).startswith(run_id, autoescape=True))
+            found: Sequence[str] = session.exec(statement).all()
+        if run_id and run_id in found:
+            return run_id
+        if len(found) == 1:
+            return found[0]
+        what = "no run" if not found else f"{len(found)} runs"
+        raise RunNotFound(f"{what} with id {run_id!r}", "see: kernelevolve runs list")
+
+    def load(self, run_id: str) -> StoredRun:
+        """A run with its graph and events. Raises RunNotFound."""
+
+        run_id = self.resolve(run_id)
+        with self._session() as session:
+            run = self._run(session, run_id)
+            info = self._info(session, run)
+            graph = SearchGraph()
+            for row in session.exec(select(Node).where(Node.run_id == run_id).order_by(col(Node.step))):
+                graph.add(from_row(row))
+            events = [
+                StoredEvent(event.seq, event.kind, event.payload)
+                for event in session.exec(
+                    select(Event).where(Event.run_id == run_id).order_by(col(Event.seq))
+                )
+            ]
+            problem_sha, facts_sha, stored = run.problem_sha, run.facts_sha, dict(run.settings)
+        return StoredRun(
+            info=info,
+            settings=SearchSettings.from_json(stored),
+            problem_source=self._kb.blobs.text(problem_sha),
+            facts=json.loads(self._kb.blobs.text(facts_sha)),
+            graph=graph,
+            events=events,
+        )
+
+    def node(self, node_id: str) -> SearchNode:
+        """One node. Raises RunNotFound."""
+        with self._session() as session:
+            row = session.get(Node, node_id)
+            if row is None:
+                raise RunNotFound(f"no node {node_id!r}", "see: kernelevolve runs show RUN")
+            return from_row(row)
+
+    def source(self, node: SearchNode) -> str:
+        """The candidate's source."""
+        return self._kb.blobs.text(node.source_sha)
+
+    def prompt(self, node: SearchNode) -> str:
+        """The text of the prompt that led to the node; empty for the root."""
+        return self._kb.blobs.text(node.prompt_sha) if node.prompt_sha else ""
+
+    def prompt_uses(self, node_id: str) -> list[dict[str, Any]]:
+        """Provenance of the node's prompt: slot, chunk_id, citation, score."""
+        with self._session() as session:
+            uses = session.exec(
+                select(PromptUse).where(PromptUse.node_id == node_id).order_by(col(PromptUse.id))
+            ).all()
+            return [
+                {"slot": u.slot, "chunk_id": u.chunk_id, "citation": u.citation, "score": u.score}
+                for u in uses
+            ]
+
+    def best(self, run_id: str) -> SearchNode | None:
+        """The run's best correct node; compiler-made code only when nothing else is correct."""
+        return self.load(run_id).graph.best()
+
+    # --- helpers ---
+
+    def _session(self) -> Session:
+        return self._kb.session()
+
+    def _run(self, session: Session, run_id: str) -> Run:
+
+        run = session.get(Run, run_id)
+        if run is None:
+            raise RunNotFound(f"no run with id {run_id!r}", "see: kernelevolve runs list")
+        return run
+
+    def _info(self, session: Session, run: Run) -> RunInfo:
+
+        steps = session.exec(
+            select(func.count()).select_from(Event).where(Event.run_id == run.id, col(Event.kind) == "step")
+        ).one()
+        best = session.get(Node, run.best_node_id) if run.best_node_id else None
+        return RunInfo(
+            run_id=run.id,
+            problem=run.problem_name,
+            target=run.target,
+            policy=run.policy,
+            generator=run.generator,
+            state=run.state,
+            stop_reason=run.stop_reason,
+            steps=steps,
+            best_node_id=run.best_node_id,
+            best_speedup=best.speedup if best else None,
+            tokens=run.tokens,
+            cost_usd=run.cost_usd,
+            seed=run.seed,
+            created=run.created,
+            updated=run.updated,
+        )
+
+
+def node_id(run_id: str, step: int) -> str:
+    return f"{run_id}-{step:04d}"
+
+
+def work_key(run_id: str, step: int) -> str:
+    """Content hash of a step: its run (problem, settings, seed) and its number decide it."""
+    return hashlib.sha256(f"step:{run_id}:{step}".encode()).hexdigest()
+
+
+def _touch(run: Run) -> None:
+
+    run.updated = now()
