@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kb.blobs import BlobStore
 from kb.database import open_database
-from kb.errors import HomeUnavailable
+from kb.errors import HomeUnavailable, IndexUnavailable
 from kb.settings import Settings
+from kb.vectors import VectorIndex
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlmodel import Session
+
+    from kb.embedding import Embedder
+    from kb.records import SkillRecord
+    from kb.retrieval import QueryResult
 
 _log = logging.getLogger(__name__)
 
@@ -27,16 +33,20 @@ class KnowledgeBase:
     `notices` collects what a person should know, such as an index that was rebuilt.
     """
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
+    def __init__(self, settings: Settings, engine: Engine, embedder: Embedder | None = None) -> None:
         self.settings = settings
+        self._embedder = embedder
         self.engine = engine
         self.home = settings.home
         self.blobs = BlobStore(settings.home / "blobs")
+        self.vectors = VectorIndex(settings.home / "chroma", lock_timeout_s=settings.lock_timeout_s)
         self.notices: list[str] = []
 
     @classmethod
-    def open(cls, settings: Settings | None = None) -> KnowledgeBase:
-        """Create or open the home folder, migrate the schema.
+    def open(cls, settings: Settings | None = None, *, embedder: Embedder | None = None) -> KnowledgeBase:
+        """Create or open the home folder, migrate the schema, rebuild what is derived where it was lost.
+
+        `embedder` replaces the model that the settings name.
 
         Raises HomeUnavailable, StoreLocked, StoreDamaged, StoreFull or StoreTooNew.
         """
@@ -52,13 +62,94 @@ class KnowledgeBase:
             raise HomeUnavailable(
                 f"cannot read and write {home}", "set KERNELEVOLVE_HOME to a writable folder"
             )
-        return cls(settings, open_database(home / "kernelevolve.db", timeout_s=settings.lock_timeout_s))
+        engine = open_database(home / "kernelevolve.db", timeout_s=settings.lock_timeout_s)
+        kb = cls(settings, engine, embedder)
+        try:
+            expected = kb.expected_vectors()
+            if expected:  # an empty knowledge base needs neither index nor model
+                problem = kb.vectors.problem(kb.embedder.model_id, expected)
+                if problem is not None:
+                    kb.rebuild_vectors(problem)
+        except BaseException:
+            kb.close()
+            raise
+        return kb
 
     def session(self) -> Session:
         """A new SQLModel session; commit explicitly. Objects stay readable after the commit."""
         from sqlmodel import Session
 
         return Session(self.engine, expire_on_commit=False)
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedding model; loaded when it is first needed. Raises EmbeddingFailed."""
+        if self._embedder is None:
+            from kb.embedding import load_embedder
+
+            self._embedder = load_embedder(self.settings.embedding_model)
+        return self._embedder
+
+    # --- retrieval ---
+
+    def query(
+        self, text: str, *, target: str | None = None, kinds: Sequence[str] | None = None, k: int = 10
+    ) -> QueryResult:
+        """Hybrid retrieval, see `kb.retrieval.query`."""
+        from kb.retrieval import query
+
+        return query(self, text, target=target, kinds=kinds, k=k)
+
+    def skills(self, target: str | None = None) -> list[SkillRecord]:
+        """All skills that `target` may see, by name."""
+        from kb.skills import load_skills
+
+        return load_skills(self, target)
+
+    def skill(self, name: str) -> SkillRecord:
+        """One skill. Raises NotFound."""
+        from kb.skills import load_skill
+
+        return load_skill(self, name)
+
+    def find_skills(self, text: str, *, target: str | None, k: int = 8) -> list[SkillRecord]:
+        """The `k` skills that fit `text` best, hard-filtered by target."""
+        from kb.skills import find_skills
+
+        return find_skills(self, text, target=target, k=k)
+
+    # --- derived indexes ---
+
+    def expected_vectors(self) -> dict[str, tuple[int, int]]:
+        """What the vector index must hold: partition -> (generation, count)."""
+        from kb.documents import expected_vectors
+
+        with self.session() as session:
+            return expected_vectors(session)
+
+    def nearest_passages(self, text: str, partitions: Sequence[str], limit: int) -> list[tuple[str, float]]:
+        """Passage ids with cosine similarity, best first. Rebuilds an index that is out of step."""
+        model, vector = self.embedder.model_id, self.embedder.embed([text])[0]
+        try:
+            return self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
+        except IndexUnavailable as error:
+            self.rebuild_vectors(f"failed ({error})")
+        return self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
+
+    def rebuild_vectors(self, reason: str) -> None:
+        """Make the vector index anew from the database, and say so."""
+        from kb.documents import read_vectors
+
+        self.notice(f"the vector index {reason}; rebuilding it from the database")
+        self.vectors.rebuild(
+            self.embedder.model_id, self.expected_vectors, lambda partition: read_vectors(self, partition)
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of what is stored and the size of the home folder in bytes."""
+        from kb.stats import stats
+
+        return stats(self)
 
     def library_path(self) -> Path:
         """The curated library that ships with the package."""
@@ -70,6 +161,7 @@ class KnowledgeBase:
         self.notices.append(message)
 
     def close(self) -> None:
+        self.vectors.close()
         self.engine.dispose()
 
     def __enter__(self) -> KnowledgeBase:

@@ -47,6 +47,10 @@ class IndexUnavailable(KnowledgeBaseError):
     """The vector index does not answer. Retrieval stops rather than continuing without it."""
 
 
+class IndexOutOfStep(IndexUnavailable):
+    """The vector index is not what the database says: lost, half written, or another model's."""
+
+
 class SkillInvalid(KnowledgeBaseError):
     """A skill's folder does not follow the layout."""
 

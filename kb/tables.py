@@ -46,9 +46,13 @@ def _parent(column: str, **kwargs: Any) -> Any:
 
 class DocumentState(StrEnum):
     PENDING = "pending"
-    PARSED = "parsed"
     EMBEDDED = "embedded"
     FAILED = "failed"
+
+
+def partition_of(kind: str, scope: str) -> str:
+    """One vector collection per kind and scope: neither filter costs anything or loses a hit."""
+    return f"{kind}@{scope}"
 
 
 class RunState(StrEnum):
@@ -132,7 +136,7 @@ class Passage(SQLModel, table=True):
 
     id: str = Field(primary_key=True)
     chunk_pk: int = _parent("chunk.pk")
-    scope: str = Field(index=True)
+    partition: str = Field(index=True)  # kind@scope: the vector collection that holds it
     ordinal: int
     text: str
     text_hash: str = Field(index=True)
@@ -147,11 +151,11 @@ class Embedding(SQLModel, table=True):
 
 
 class VectorIndexState(SQLModel, table=True):
-    """What the vector index must contain. `generation` grows with every change of the scope's passages."""
+    """What the vector index must contain. `generation` grows with every change of the partition."""
 
     __tablename__ = "vector_index_state"
 
-    scope: str = Field(primary_key=True)
+    partition: str = Field(primary_key=True)
     generation: int = 0
     count: int = 0
 

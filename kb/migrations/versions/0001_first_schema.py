@@ -81,10 +81,10 @@ def upgrade() -> None:
     )
     op.create_table(
         "vector_index_state",
-        sa.Column("scope", sa.String(), nullable=False),
+        sa.Column("partition", sa.String(), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("count", sa.Integer(), nullable=False),
-        sa.PrimaryKeyConstraint("scope"),
+        sa.PrimaryKeyConstraint("partition"),
     )
     op.create_table(
         "document",
@@ -271,7 +271,7 @@ def upgrade() -> None:
         "passage",
         sa.Column("id", sa.String(), nullable=False),
         sa.Column("chunk_pk", sa.Integer(), nullable=False),
-        sa.Column("scope", sa.String(), nullable=False),
+        sa.Column("partition", sa.String(), nullable=False),
         sa.Column("ordinal", sa.Integer(), nullable=False),
         sa.Column("text", sa.String(), nullable=False),
         sa.Column("text_hash", sa.String(), nullable=False),
@@ -279,7 +279,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_index("ix_passage_chunk_pk", "passage", ["chunk_pk"], unique=False)
-    op.create_index("ix_passage_scope", "passage", ["scope"], unique=False)
+    op.create_index("ix_passage_partition", "passage", ["partition"], unique=False)
     op.create_index("ix_passage_text_hash", "passage", ["text_hash"], unique=False)
     for statement in _statements(LEXICAL):
         op.execute(statement)

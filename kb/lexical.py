@@ -1,0 +1,103 @@
+"""Lexical retrieval: BM25 over chunks (SQLite FTS5), filtered by scope and kind in one statement."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import bindparam, text
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
+
+_WORD = re.compile(r"[^\W_]+(?:[._:][^\W_]+|_)*", re.UNICODE)
+_MAX_TERMS = 64
+
+_STOP_TEXT = """
+a about above after again all also although always am an and any are as at be because been before
+being below between both but by can cannot could did do does doing don down during each else few for
+from further get gets getting give given gives go goes had has have having he her here his how
+however i if in into is it its itself just let like made make makes many may me might more most much
+must my need needs never no nor not now of off on once only or other ought our out over own per
+please put rather same say says see seem seems shall she should since so some still such take than
+that the their them then there these they this those though through thus to too under until up upon
+us use used uses using very via want was way we well were what when where whether which while who
+whom whose why will with within without would yet you your
+"""
+STOP_WORDS = frozenset(_STOP_TEXT.split())
+
+
+@dataclass(frozen=True)
+class LexicalHit:
+    chunk_pk: int
+    score: float  # BM25, larger is better
+
+
+def terms_of(query: str) -> list[str]:
+    """The words of a query that carry meaning, in order, without repetition. Identifiers stay whole."""
+    words = dict.fromkeys(w.strip("_") for w in _WORD.findall(query.replace("\x00", " ").lower()))
+    words.pop("", None)
+    content = [w for w in words if w not in STOP_WORDS]
+    return (content or list(words))[:_MAX_TERMS]
+
+
+def match_expression(terms: Sequence[str]) -> str:
+    """An FTS5 expression that cannot be malformed: quoted strings, any of which may match."""
+    return " OR ".join('"' + t.replace('"', '""') + '"' for t in terms)
+
+
+_SEARCH = text(
+    """
+    SELECT chunk.pk, -bm25(chunk_fts, :heading_weight, 1.0) AS score
+    FROM chunk_fts JOIN chunk ON chunk.pk = chunk_fts.rowid
+    WHERE chunk_fts MATCH :match AND chunk.scope IN :scopes AND chunk.kind IN :kinds
+    ORDER BY score DESC, chunk.id LIMIT :limit
+    """
+).bindparams(bindparam("scopes", expanding=True), bindparam("kinds", expanding=True))
+
+HEADING_WEIGHT = 1.0
+
+
+def search(
+    session: Session, terms: Sequence[str], *, scopes: Sequence[str], kinds: Sequence[str], limit: int
+) -> list[LexicalHit]:
+    """The best `limit` chunks for `terms` among `scopes` and `kinds`, best first; ties by chunk id."""
+    if not terms or not scopes or not kinds:
+        return []
+    rows = session.connection().execute(
+        _SEARCH,
+        {
+            "match": match_expression(terms),
+            "scopes": list(scopes),
+            "kinds": list(kinds),
+            "limit": limit,
+            "heading_weight": HEADING_WEIGHT,
+        },
+    )
+    return [LexicalHit(pk, score) for pk, score in rows]
+
+
+def matched_terms(terms: Sequence[str], content: str) -> list[str]:
+    """Which of `terms` a text contains, by their first letters, as the stemmer would see them roughly."""
+    lowered = content.lower()
+    return [t for t in terms if (t if len(t) < 6 else t[: max(5, len(t) - 3)]) in lowered]
+
+
+def rebuild(session: Session) -> None:
+    """Make the lexical index anew from the chunk table."""
+    session.connection().execute(text("INSERT INTO chunk_fts(chunk_fts) VALUES ('rebuild')"))
+
+
+def healthy(session: Session) -> bool:
+    """True when the index agrees with the chunk table (reads all of it)."""
+    from sqlalchemy.exc import DatabaseError
+
+    try:
+        session.connection().execute(
+            text("INSERT INTO chunk_fts(chunk_fts, rank) VALUES ('integrity-check', 1)")
+        )
+    except DatabaseError:
+        return False
+    return True

@@ -1,0 +1,207 @@
+"""Hybrid retrieval: BM25 over chunks and vectors over their passages, fused per chunk.
+
+Both sides see only the scopes of the target and the kinds asked for; nothing is filtered afterwards, so the
+filter can lose no hit. The score is the mean of the two min-max normalised scores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import select
+from sqlmodel import col
+
+from kb import lexical
+from kb import scope as scopes
+from kb.records import Hit
+from kb.tables import Chunk, Document, Passage, Section, Source, partition_of
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
+
+    from kb.base import KnowledgeBase
+
+LEXICAL_WEIGHT = 0.5
+LEXICAL_CANDIDATES = 100
+PASSAGE_CANDIDATES = 100
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    query: str
+    elapsed_ms: float
+    hits: list[Hit]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "query": self.query,
+            "elapsed_ms": round(self.elapsed_ms, 3),
+            "hits": [h.to_json() for h in self.hits],
+        }
+
+
+@dataclass
+class _Candidate:
+    """What is known of one chunk before it is loaded. `similarity` is its best passage's cosine."""
+
+    bm25: float | None = None
+    similarity: float | None = None
+    score: float = 0.0
+
+
+def query(
+    kb: KnowledgeBase,
+    text: str,
+    *,
+    target: str | None = None,
+    kinds: Sequence[str] | None = None,
+    k: int = 10,
+) -> QueryResult:
+    """The `k` best chunks for `text`, best first, in a reproducible order.
+
+    Raises EmbeddingFailed or IndexUnavailable: a side that does not answer is an error, not a poorer result.
+    """
+    started = time.perf_counter()
+    with kb.session() as session:
+        partitions = _partitions(session, target, kinds)
+        terms = lexical.terms_of(text)
+        candidates: dict[int, _Candidate] = {}
+        if partitions and text.strip() and k > 0:
+            _add_lexical(session, candidates, terms, partitions)
+            _add_dense(kb, session, candidates, text, partitions)
+        _fuse(candidates)
+        hits = _load(session, candidates, terms, target, k)
+    return QueryResult(text, (time.perf_counter() - started) * 1e3, hits)
+
+
+def _partitions(
+    session: Session, target: str | None, kinds: Sequence[str] | None
+) -> dict[str, tuple[str, str]]:
+    """The visible partitions that hold something: name -> (kind, scope)."""
+    rows = session.connection().execute(select(col(Document.kind), col(Document.scope)).distinct()).all()
+    seen = set(scopes.visible({scope for _, scope in rows}, target))
+    wanted = [(kind, s) for kind, s in rows if s in seen and (kinds is None or kind in kinds)]
+    return {partition_of(kind, s): (kind, s) for kind, s in sorted(wanted)}
+
+
+def _add_lexical(
+    session: Session,
+    candidates: dict[int, _Candidate],
+    terms: Sequence[str],
+    partitions: Mapping[str, tuple[str, str]],
+) -> None:
+    kinds = sorted({kind for kind, _ in partitions.values()})
+    labels = sorted({label for _, label in partitions.values()})
+    for hit in lexical.search(session, terms, scopes=labels, kinds=kinds, limit=LEXICAL_CANDIDATES):
+        candidates.setdefault(hit.chunk_pk, _Candidate()).bm25 = hit.score
+
+
+def _add_dense(
+    kb: KnowledgeBase,
+    session: Session,
+    candidates: dict[int, _Candidate],
+    text: str,
+    partitions: Mapping[str, tuple[str, str]],
+) -> None:
+    nearest = dict(kb.nearest_passages(text, sorted(partitions), PASSAGE_CANDIDATES))
+    if not nearest:
+        return
+    parents = session.connection().execute(
+        select(col(Passage.id), col(Passage.chunk_pk)).where(col(Passage.id).in_(nearest))
+    )
+    for passage_id, chunk_pk in parents:
+        candidate = candidates.setdefault(chunk_pk, _Candidate())
+        candidate.similarity = max(candidate.similarity or -1.0, nearest[passage_id])
+
+
+def _fuse(candidates: dict[int, _Candidate]) -> None:
+    """Convex combination of the two sides; a chunk that one side did not return gets 0 from it."""
+    bm25 = _min_max({pk: c.bm25 for pk, c in candidates.items() if c.bm25 is not None})
+    dense = _min_max({pk: c.similarity for pk, c in candidates.items() if c.similarity is not None})
+    for pk, candidate in candidates.items():
+        candidate.score = LEXICAL_WEIGHT * bm25.get(pk, 0.0) + (1 - LEXICAL_WEIGHT) * dense.get(pk, 0.0)
+
+
+def _min_max(scores: Mapping[int, float]) -> dict[int, float]:
+    if not scores:
+        return {}
+    low, high = min(scores.values()), max(scores.values())
+    if high == low:
+        return dict.fromkeys(scores, 1.0)
+    return {pk: (s - low) / (high - low) for pk, s in scores.items()}
+
+
+def _load(
+    session: Session, candidates: dict[int, _Candidate], terms: Sequence[str], target: str | None, k: int
+) -> list[Hit]:
+    if not candidates:
+        return []
+    # Ties are broken by the chunk's id, which does not depend on the order of ingestion.
+    ids = dict(
+        session.connection()
+        .execute(select(col(Chunk.pk), col(Chunk.id)).where(col(Chunk.pk).in_(candidates)))
+        .tuples()
+    )
+    ranked = sorted((pk for pk in candidates if pk in ids), key=lambda pk: (-candidates[pk].score, ids[pk]))
+    best = ranked[:k]
+    rows = _rows(session, best)
+    hits = []
+    for rank, pk in enumerate(best, start=1):
+        chunk, heading, document, source = rows[pk]
+        candidate = candidates[pk]
+        hits.append(
+            Hit(
+                rank=rank,
+                score=round(candidate.score, 6),
+                kind=chunk.kind,
+                source=source.name,
+                path=document.path,
+                section=heading,
+                page=chunk.page,
+                start_line=chunk.start_line,
+                end_line=chunk.end_line,
+                text=chunk.text,
+                citation=citation(document.path, chunk.start_line, chunk.end_line, heading, chunk.page),
+                chunk_id=chunk.id,
+                why=_why(candidate, chunk, terms, target),
+                meta=document.meta,
+                local_only=source.visibility == "local-only",
+            )
+        )
+    return hits
+
+
+def _rows(session: Session, pks: Sequence[int]) -> dict[int, tuple[Chunk, str, Document, Source]]:
+    from sqlmodel import select as select_rows
+
+    rows = session.exec(
+        select_rows(Chunk, col(Section.heading_path), Document, Source)
+        .join(Section, col(Section.id) == col(Chunk.section_id))
+        .join(Document, col(Document.id) == col(Chunk.document_id))
+        .join(Source, col(Source.id) == col(Document.source_id))
+        .where(col(Chunk.pk).in_(pks))
+    )
+    return {
+        chunk.pk: (chunk, heading, document, source) for chunk, heading, document, source in rows if chunk.pk
+    }
+
+
+def _why(candidate: _Candidate, chunk: Chunk, terms: Sequence[str], target: str | None) -> dict[str, Any]:
+    return {
+        "terms": lexical.matched_terms(terms, f"{chunk.breadcrumb}\n{chunk.text}") if candidate.bm25 else [],
+        "bm25": None if candidate.bm25 is None else round(candidate.bm25, 4),
+        "similarity": None if candidate.similarity is None else round(candidate.similarity, 4),
+        "scope": chunk.scope,
+        "target": target,
+    }
+
+
+def citation(path: str, start_line: int, end_line: int, heading: str, page: int | None = None) -> str:
+    """`path:start-end § heading`, with the page where there are pages."""
+    where = f"{path}:{start_line}-{end_line}"
+    if page is not None:
+        where += f" p. {page}"
+    return f"{where} § {heading}" if heading else where

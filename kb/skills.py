@@ -1,0 +1,167 @@
+"""Skills: their rows, versions and evidence, and how retrieval hands them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import delete, select
+from sqlmodel import col
+from sqlmodel import select as select_rows
+
+from kb import scope as scopes
+from kb.errors import NotFound, SkillInvalid
+from kb.records import SkillRecord
+from kb.tables import Chunk, Document, Skill, SkillEvidence, now
+
+if TYPE_CHECKING:
+    from sqlmodel import Session
+
+    from kb.base import KnowledgeBase
+
+_EVIDENCE_ORIGIN = "library"
+
+
+@dataclass(frozen=True)
+class NewSkill:
+    """A skill's folder as read. `digest` covers everything that makes the skill behave as it does."""
+
+    name: str
+    description: str
+    scope: str
+    language: str
+    declared_version: str
+    root: Path
+    digest: str
+    spec: dict[str, Any] = field(default_factory=dict)
+    evidence: tuple[dict[str, Any], ...] = ()
+
+
+def previous_state(session: Session, document_id: int) -> dict[str, Any] | None:
+    """What must outlive a re-ingest: version, digest, creation and evidence that runs have added."""
+    skill = session.exec(select_rows(Skill).where(col(Skill.document_id) == document_id)).first()
+    if skill is None:
+        return None
+    earned = session.exec(
+        select_rows(SkillEvidence).where(
+            col(SkillEvidence.skill_id) == skill.id, col(SkillEvidence.origin) != _EVIDENCE_ORIGIN
+        )
+    ).all()
+    return {
+        "version": skill.version,
+        "digest": skill.digest,
+        "created": skill.created,
+        "earned": [e.model_dump(exclude={"id"}) for e in earned],
+    }
+
+
+def write_skill(
+    session: Session, document_id: int, skill: NewSkill | None, previous: dict[str, Any] | None = None
+) -> None:
+    """Store the skill of a document (None removes it). The version grows when the digest changed.
+
+    Raises SkillInvalid when another document already has a skill of this name.
+    """
+    connection = session.connection()
+    held = select(col(Skill.id)).where(col(Skill.document_id) == document_id)
+    connection.execute(delete(SkillEvidence).where(col(SkillEvidence.skill_id).in_(held)))
+    connection.execute(delete(Skill).where(col(Skill.document_id) == document_id))
+    if skill is None:
+        return
+    taken = connection.execute(
+        select(col(Document.location))
+        .join(Skill, col(Skill.document_id) == col(Document.id))
+        .where(col(Skill.name) == skill.name)
+    ).scalar()
+    if taken is not None:
+        raise SkillInvalid(f"a skill named {skill.name!r} exists already in {taken}", "rename one of the two")
+    version = 1
+    if previous is not None:
+        version = previous["version"] + (previous["digest"] != skill.digest)
+    row = Skill(
+        id=skill.name,
+        name=skill.name,
+        document_id=document_id,
+        version=version,
+        declared_version=skill.declared_version,
+        digest=skill.digest,
+        description=skill.description,
+        scope=skill.scope,
+        language=skill.language,
+        root=str(skill.root),
+        spec=skill.spec,
+        created=previous["created"] if previous else now(),
+    )
+    session.add(row)
+    session.flush()
+    for record in skill.evidence:
+        session.add(
+            SkillEvidence(skill_id=row.id, skill_version=version, origin=_EVIDENCE_ORIGIN, record=record)
+        )
+    for earned in (previous or {}).get("earned", []):
+        session.add(SkillEvidence(**earned))
+    session.flush()
+
+
+def load_skills(kb: KnowledgeBase, target: str | None = None) -> list[SkillRecord]:
+    """All skills that `target` may see, by name."""
+    with kb.session() as session:
+        rows = session.exec(select_rows(Skill).order_by(col(Skill.name))).all()
+        seen = set(scopes.visible({r.scope for r in rows}, target))
+        return [_record(kb, session, row) for row in rows if row.scope in seen]
+
+
+def load_skill(kb: KnowledgeBase, name: str) -> SkillRecord:
+    """Raises NotFound."""
+    with kb.session() as session:
+        row = session.exec(select_rows(Skill).where(col(Skill.name) == name)).first()
+        if row is None:
+            raise NotFound(f"no skill named {name!r}", "`kernelevolve skills list` shows what there is")
+        return _record(kb, session, row)
+
+
+def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8) -> list[SkillRecord]:
+    """The `k` best skills for `text`, one hit each, ranked as documents are."""
+    # A skill may have several chunks; enough hits are asked for that k different skills remain.
+    hits = kb.query(text, target=target, kinds=("skill",), k=k * 6).hits
+    found: dict[str, SkillRecord] = {}
+    with kb.session() as session:
+        rows = session.exec(
+            select_rows(col(Chunk.id), Skill)
+            .where(col(Chunk.document_id) == col(Skill.document_id))
+            .where(col(Chunk.id).in_([h.chunk_id for h in hits]))
+        )
+        by_chunk = dict(rows.all())
+        for hit in hits:
+            skill = by_chunk.get(hit.chunk_id)
+            if skill is not None and skill.name not in found and len(found) < k:
+                found[skill.name] = replace(
+                    _record(kb, session, skill),
+                    score=hit.score,
+                    chunk_id=hit.chunk_id,
+                    citation=hit.citation,
+                    why=hit.why,
+                )
+    return list(found.values())
+
+
+def _record(kb: KnowledgeBase, session: Session, row: Skill) -> SkillRecord:
+    evidence = session.exec(
+        select_rows(SkillEvidence)
+        .where(col(SkillEvidence.skill_id) == row.id)
+        .order_by(col(SkillEvidence.id))
+    ).all()
+    document = session.get_one(Document, row.document_id)
+    return SkillRecord(
+        skill_id=row.id,
+        name=row.name,
+        version=str(row.version),
+        description=row.description,
+        target=row.scope,
+        language=row.language,
+        root=Path(row.root),
+        spec=row.spec,
+        body=kb.blobs.text(document.text_sha),
+        evidence=[{**e.record, "origin": e.origin, "skill_version": e.skill_version} for e in evidence],
+    )

@@ -1,0 +1,36 @@
+"""What the knowledge base holds, in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+from sqlmodel import col
+
+from kb.tables import Chunk, Document, Embedding, Node, Passage, Run, Skill, Source, Trace
+
+if TYPE_CHECKING:
+    from kb.base import KnowledgeBase
+
+
+def stats(kb: KnowledgeBase) -> dict[str, Any]:
+    """Counts per table, documents by state, kind and scope, and bytes below the home folder."""
+    with kb.session() as session:
+        connection = session.connection()
+
+        def count(table: Any) -> int:
+            return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+        def by(column: Any) -> dict[str, int]:
+            rows = connection.execute(select(column, func.count()).group_by(column).order_by(column))
+            return {key: n for key, n in rows}  # noqa: C416 - rows are not pairs to the type checker
+
+        tables = (Source, Document, Chunk, Passage, Embedding, Skill, Trace, Run, Node)
+        return {
+            "home": str(kb.home),
+            "counts": {str(table.__tablename__): count(table) for table in tables},
+            "documents_by_state": by(col(Document.state)),
+            "documents_by_kind": by(col(Document.kind)),
+            "documents_by_scope": by(col(Document.scope)),
+            "bytes": sum(f.stat().st_size for f in kb.home.rglob("*") if f.is_file()),
+        }

@@ -1,0 +1,274 @@
+"""The vector index: Chroma collections, one per partition (kind and scope), derived from SQL.
+
+Layout: `<home>/chroma/manifest.json` names the live folder and says what its collections hold. A rebuild
+fills a new folder and then switches the manifest, so that a reader never sees half an index. Chroma hangs
+when two processes open one folder at the same time and may crash on files that were tampered with; therefore
+everything happens under a file lock, and the files must look as the last writer left them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kb.errors import IndexOutOfStep, IndexUnavailable, KnowledgeBaseError, StoreFull
+from kb.locks import file_lock
+
+if TYPE_CHECKING:
+    from kb.embedding import Vectors
+
+_SCHEMA = 1
+_BATCH = 2000  # Chroma refuses more than 5461 records at once
+# Near-exact search: the graphs are small, and the order of insertion must not show in the results.
+_HNSW = {"space": "cosine", "ef_construction": 200, "ef_search": 200, "max_neighbors": 32}
+
+# partition -> (generation, count)
+Expected = Mapping[str, tuple[int, int]]
+# Yields (ids, vectors) batches of a partition from SQL.
+Reader = Callable[[str], Iterator[tuple[list[str], "Vectors"]]]
+
+
+@dataclass
+class Manifest:
+    folder: str
+    model: str
+    collections: dict[str, list[int]] = field(default_factory=dict)  # partition -> [generation, count]
+    files: dict[str, list[int]] = field(default_factory=dict)
+
+    def matches(self, model: str, expected: Expected) -> bool:
+        held = {p: (g, n) for p, (g, n) in self.collections.items() if n}
+        return self.model == model and held == {p: gn for p, gn in expected.items() if gn[1]}
+
+
+def collection_name(partition: str, model: str) -> str:
+    """A valid Chroma name: letters, digits and dashes, unique per partition and model."""
+    slug = re.sub(r"[^a-z0-9]+", "-", partition.lower()).strip("-")[:40] or "x"
+    return f"ke-{slug}-{hashlib.sha256(partition.encode()).hexdigest()[:8]}-{model[:8]}"
+
+
+class VectorIndex:
+    """Search and upkeep. `problem` tells whether `rebuild` is due."""
+
+    def __init__(self, root: Path, *, lock_timeout_s: float) -> None:
+        self._root = root
+        self._lock_timeout_s = lock_timeout_s
+        self._client: Any = None
+        self._open_as: tuple[str, dict[str, list[int]]] | None = None
+        self._collections: dict[str, Any] = {}
+
+    # --- state ---
+
+    def problem(self, model: str, expected: Expected) -> str | None:
+        """Why the index is not what SQL says, or None. Reads manifest and file sizes, not Chroma."""
+        manifest = self._manifest()
+        if manifest is None:
+            if not any(n for _, n in expected.values()):
+                return None
+            return "is missing" if not any(self._root.glob("*")) else "has no readable manifest"
+        if manifest.model != model:
+            return "was made by another embedding model"
+        if not manifest.matches(model, expected):
+            return "does not hold what the database says"
+        if manifest.files != _fingerprint(self._root / manifest.folder):
+            return "was damaged or changed by something else"
+        return None
+
+    # --- writing ---
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold this around the commit of a change to SQL and the `apply` that follows it."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with file_lock(self._lock, timeout_s=self._lock_timeout_s, what="writing the vector index"):
+            yield
+
+    def apply(
+        self,
+        model: str,
+        expected: Expected,
+        removed: Mapping[str, Sequence[str]],
+        added: Mapping[str, tuple[list[str], Vectors]],
+    ) -> None:
+        """Bring the index from the previous state to `expected`. The caller holds `exclusive`.
+
+        Raises IndexUnavailable or StoreFull; the index is then out of step and is rebuilt later.
+        """
+        with self._guarded("updating"):
+            manifest = self._manifest() or Manifest(folder=self._new_folder(), model=model)
+            self._connect(manifest)
+            for partition, ids in removed.items():
+                collection = self._collection(partition, model, create=True)
+                for i in range(0, len(ids), _BATCH):
+                    collection.delete(ids=list(ids[i : i + _BATCH]))
+            for partition, (ids, vectors) in added.items():
+                self._upsert(self._collection(partition, model, create=True), ids, vectors)
+            self._commit(manifest, expected)
+
+    def rebuild(self, model: str, expected: Callable[[], Expected], read: Reader) -> None:
+        """Make the whole index anew from SQL in a fresh folder, then switch to it."""
+        with self.exclusive(), self._guarded("rebuilding"):
+            wanted = expected()
+            if self.problem(model, wanted) is None:  # another process did it while we waited
+                return
+            manifest = Manifest(folder=self._new_folder(), model=model)
+            self._connect(manifest)
+            for partition, (_, count) in wanted.items():
+                if count:
+                    collection = self._collection(partition, model, create=True)
+                    for ids, vectors in read(partition):
+                        self._upsert(collection, ids, vectors)
+            self._commit(manifest, wanted)
+            for leftover in self._root.iterdir():
+                if leftover.is_dir() and leftover.name != manifest.folder:
+                    shutil.rmtree(leftover, ignore_errors=True)
+
+    @staticmethod
+    def _upsert(collection: Any, ids: list[str], vectors: Vectors) -> None:
+        for i in range(0, len(ids), _BATCH):
+            collection.upsert(ids=ids[i : i + _BATCH], embeddings=vectors[i : i + _BATCH])
+
+    def _commit(self, manifest: Manifest, expected: Expected) -> None:
+        manifest.collections = {p: [g, n] for p, (g, n) in expected.items() if n}
+        manifest.files = _fingerprint(self._root / manifest.folder)
+        partial = self._root / f"manifest.{os.getpid()}.partial"
+        with partial.open("w") as file:
+            json.dump({"schema": _SCHEMA, **vars(manifest)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self._root / "manifest.json")
+        self._open_as = (manifest.folder, manifest.collections)
+
+    # --- reading ---
+
+    def search(
+        self,
+        model: str,
+        expected: Callable[[], Expected],
+        partitions: Sequence[str],
+        vector: Vectors,
+        limit: int,
+    ) -> list[tuple[str, float]]:
+        """The nearest passages of `partitions` as (passage id, cosine similarity), best first.
+
+        Raises IndexOutOfStep when the index is not what the database says, IndexUnavailable when it fails.
+        """
+        self._root.mkdir(parents=True, exist_ok=True)
+        lock = file_lock(
+            self._lock, timeout_s=self._lock_timeout_s, what="writing the vector index", shared=True
+        )
+        with lock, self._guarded("searching"):
+            wanted = expected()
+            if not any(wanted.get(p, (0, 0))[1] for p in partitions):
+                return []
+            manifest = self._manifest()
+            if manifest is None or not manifest.matches(model, wanted):
+                raise IndexOutOfStep("the vector index does not hold what the database says")
+            self._connect(manifest)
+            found: list[tuple[str, float]] = []
+            for partition in partitions:
+                count = manifest.collections.get(partition, [0, 0])[1]
+                if not count:
+                    continue
+                answer = self._collection(partition, model, create=False).query(
+                    query_embeddings=vector.reshape(1, -1), n_results=min(limit, count), include=["distances"]
+                )
+                ids, distances = answer["ids"][0], answer["distances"][0]
+                found += [(i, 1.0 - float(d)) for i, d in zip(ids, distances, strict=True)]
+        return sorted(found, key=lambda hit: (-hit[1], hit[0]))[:limit]
+
+    # --- Chroma ---
+
+    def _connect(self, manifest: Manifest) -> None:
+        """Have a client on the manifest's folder; another process's writes make a new one necessary."""
+        if self._client is not None and self._open_as == (manifest.folder, manifest.collections):
+            return
+        self.close()
+        import chromadb
+        from chromadb.config import Settings
+
+        self._client = chromadb.PersistentClient(
+            str(self._root / manifest.folder), settings=Settings(anonymized_telemetry=False)
+        )
+        self._open_as = (manifest.folder, manifest.collections)
+
+    def _collection(self, partition: str, model: str, *, create: bool) -> Any:
+        name = collection_name(partition, model)
+        if name not in self._collections:
+            # No embedding function: Chroma's default one would try to download a model.
+            if create:
+                self._collections[name] = self._client.get_or_create_collection(
+                    name, embedding_function=None, configuration={"hnsw": _HNSW}
+                )
+            else:
+                self._collections[name] = self._client.get_collection(name, embedding_function=None)
+        return self._collections[name]
+
+    def close(self) -> None:
+        self._collections.clear()
+        self._open_as = None
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.close()
+
+    # --- files ---
+
+    def _manifest(self) -> Manifest | None:
+        try:
+            data = json.loads((self._root / "manifest.json").read_text())
+            if data.pop("schema") != _SCHEMA:
+                return None
+            manifest = Manifest(**data)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return manifest if (self._root / manifest.folder / "chroma.sqlite3").is_file() else None
+
+    def _new_folder(self) -> str:
+        name = uuid.uuid4().hex[:12]
+        (self._root / name).mkdir(parents=True)
+        return name
+
+    @property
+    def _lock(self) -> Path:
+        return self._root.with_suffix(".lock")
+
+    @contextmanager
+    def _guarded(self, doing: str) -> Iterator[None]:
+        """Chroma's many exceptions, Rust panics among them, become one typed error."""
+        try:
+            yield
+        except (KnowledgeBaseError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            self.close()
+            if (isinstance(error, OSError) and error.errno in (28, 122)) or "disk is full" in str(error):
+                raise StoreFull(
+                    f"no space left while {doing} the vector index", "free some disk space"
+                ) from error
+            why = (str(error).splitlines() or [""])[0] or type(error).__name__
+            raise IndexUnavailable(
+                f"the vector index failed while {doing}: {why}",
+                f"remove {self._root} and run the command again; it is rebuilt from the database",
+            ) from error
+
+
+def _fingerprint(folder: Path) -> dict[str, list[int]]:
+    """Size and time of the graph files; for Chroma's own database, which it touches on opening, its pages."""
+    found: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("*/*.bin")):
+        stat = path.stat()
+        found[str(path.relative_to(folder))] = [stat.st_size, stat.st_mtime_ns]
+    database = folder / "chroma.sqlite3"
+    if database.is_file():
+        with database.open("rb") as file:
+            header = file.read(16)
+        found["chroma.sqlite3"] = [int(header == b"SQLite format 3\x00"), database.stat().st_size]
+    return found
