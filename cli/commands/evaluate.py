@@ -1,0 +1,132 @@
+"""`kernelevolve eval`: the harness's verdict on one candidate."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import JsonFlag, TargetOption
+from cli.output import clean, emit, milliseconds, out, speedup
+from cli.session import executor, state_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness import Evaluation
+
+
+class BaselineChoice(StrEnum):
+    """What a candidate's time is divided into."""
+
+    eager = "eager"
+    compile = "compile"
+
+
+EXIT_BY_STATUS = {"correct": 0, "compiled": 0, "invalid_problem": 2, "harness_error": 3}
+_SEVERITY_STYLE = {"error": "red", "reject": "red", "warning": "yellow", "info": "dim"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("eval", epilog="Example: kernelevolve eval problem.py candidate.py --baseline compile")(
+        evaluate
+    )
+
+
+def evaluate(
+    context: typer.Context,
+    problem: Annotated[str, typer.Argument(help="A KernelBench-style Python file.", show_default=False)],
+    candidate: Annotated[Path, typer.Argument(help="A Python file with class ModelNew.", show_default=False)],
+    target: TargetOption = "cpu",
+    baseline: Annotated[
+        BaselineChoice, typer.Option(help="What the speedup is against.")
+    ] = BaselineChoice.eager,
+    require_sandbox: Annotated[
+        bool, typer.Option("--require-sandbox", help="Fail rather than run with a weaker sandbox.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Judge one candidate: correctness on fresh inputs, then time against the baseline.
+
+    Exit code 0: correct (or compiled, where the device is absent); 1: any other verdict; 2: the problem is
+    invalid; 3: the harness itself failed.
+    """
+    from cli.files import read_source
+    from cli.progress import activity
+    from harness import EvaluationRequest
+    from harness.problem import load_problem
+    from harness.target import get_target
+
+    get_target(target)
+    reference = load_problem(problem)
+    source = read_source(candidate, "candidate")
+    request = EvaluationRequest(
+        problem=reference.source,
+        candidate=source,
+        problem_name=reference.name,
+        target=target,
+        baseline=baseline.value,
+        measure_compile=baseline is BaselineChoice.compile,
+    )
+    with (
+        executor(state_of(context), require_sandbox=require_sandbox) as judge,
+        activity("judging the candidate"),
+    ):
+        evaluation = judge.evaluate(request)
+    if as_json:
+        emit(evaluation.to_json())
+    else:
+        show_evaluation(out(), evaluation)
+    raise typer.Exit(EXIT_BY_STATUS.get(evaluation.status, 1))
+
+
+def show_evaluation(console: Console, evaluation: Evaluation) -> None:
+    """A compact verdict: status, numbers, flags and, after a failure, the end of the log."""
+    from rich.table import Table
+
+    good = evaluation.status in ("correct", "compiled")
+    verdict = evaluation.status + (f": {evaluation.reason}" if evaluation.reason else "")
+    console.print(clean(verdict), style="bold green" if good else "bold red", markup=False, soft_wrap=True)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for label, value in _rows(evaluation):
+        table.add_row(label, clean(value))
+    console.print(table)
+    for flag in evaluation.flags:
+        style = _SEVERITY_STYLE.get(flag.get("severity", ""), "")
+        line = f"flag {flag.get('rule')} ({flag.get('severity')}): {flag.get('detail', '')}"
+        console.print(clean(line), style=style, markup=False, highlight=False, soft_wrap=True)
+    if not good and evaluation.log.strip():
+        tail = "\n".join(clean(evaluation.log).strip().splitlines()[-20:])
+        console.print(tail, style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def _rows(evaluation: Evaluation) -> list[tuple[str, str]]:
+    e = evaluation
+    rows: list[tuple[str, str]] = []
+    if e.speedup is not None:
+        rows.append((f"speedup against {e.baseline}", f"{speedup(e.speedup, e.speedup_ci)} (95 % interval)"))
+    elif e.status == "correct" and not e.timed:
+        rows.append(("speedup", "not timed: this run says nothing about performance"))
+    if e.candidate_ms:
+        ms: dict[str, Any] = e.candidate_ms
+        spread = f"median {milliseconds(ms.get('median'))}, p05 {milliseconds(ms.get('p05'))}"
+        rows.append(("candidate", f"{spread}, p95 {milliseconds(ms.get('p95'))}, n {ms.get('n', 0):.0f}"))
+    rows += [
+        (name.removesuffix("_ms"), milliseconds(value))
+        for name, value in e.baselines.items()
+        if value is not None
+    ]
+    if e.correctness:
+        c = e.correctness
+        known = {
+            k: c[k] for k in ("rounds", "max_abs_err", "max_rel_err", "atol", "rtol") if c.get(k) is not None
+        }
+        rows.append(("correctness", ", ".join(f"{k} {v:.3g}" for k, v in known.items())))
+    if e.custom_kernel_share is not None:
+        rows.append(("time in custom kernels", f"{100 * e.custom_kernel_share:.0f} %"))
+    rows.append(("where", ", ".join(x for x in (e.target, e.device) if x)))
+    return rows

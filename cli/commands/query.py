@@ -1,0 +1,47 @@
+"""`kernelevolve query`: ask the knowledge base."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.options import JsonFlag, OptionalTarget
+from cli.output import clean, emit, out
+from cli.session import knowledge_base, state_of
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog='Example: kernelevolve query "avoid bank conflicts" --target nvidia:sm_90 -k 5')(query)
+
+
+def query(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help="What to look for, in words.")],
+    target: OptionalTarget = None,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="Only this kind (skill, guidance, hardware …); repeatable."),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages.")] = 10,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find passages in the knowledge base, each with an exact citation."""
+    from cli.errors import UsageProblem
+
+    if not text.strip():
+        raise UsageProblem("the query is empty", 'ask in words: kernelevolve query "fast softmax"')
+    with knowledge_base(state_of(context)) as kb:
+        result = kb.query(text, target=target, kinds=kinds or None, k=k)
+    if as_json:
+        hits = [hit.to_json() for hit in result.hits]
+        emit({"query": result.query, "elapsed_ms": result.elapsed_ms, "hits": hits})
+        return
+    console = out()
+    for hit in result.hits:
+        console.print(f"{hit.rank}. {clean(hit.citation)}", style="bold", markup=False, soft_wrap=True)
+        console.print(f"   {hit.kind}, score {hit.score:.3f}", style="dim", markup=False)
+        lines = clean(hit.text).strip().splitlines()
+        shown = [f"   {line}" for line in lines[:8]] + (["   …"] if len(lines) > 8 else [])
+        console.print("\n".join(shown), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{len(result.hits)} passages in {result.elapsed_ms:.0f} ms", style="dim", markup=False)

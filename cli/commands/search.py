@@ -1,0 +1,159 @@
+"""`kernelevolve search`: run or resume a search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.errors import Interrupted, UsageProblem
+from cli.options import JsonFlag, complete_target
+from cli.output import clean, emit, milliseconds, note, out, speedup
+from cli.session import executor, knowledge_base, state_of
+
+if TYPE_CHECKING:
+    from agent import SearchResult
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: kernelevolve search examples/problems/softmax_scale_mask.py --steps 16")(
+        search
+    )
+
+
+def search(
+    context: typer.Context,
+    problem: Annotated[
+        str | None,
+        typer.Argument(help="A KernelBench-style Python file (not with --resume).", show_default=False),
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", "-t", help="Where the kernel runs.", autocompletion=complete_target)
+    ] = "cpu",
+    generator: Annotated[
+        str, typer.Option(help="recipe (needs no model), or a chat model as provider:model.")
+    ] = "recipe",
+    base_url: Annotated[
+        str | None, typer.Option(help="Address of an OpenAI-compatible server for provider:model.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="How parents are picked: greedy or evolutionary.")
+    ] = "evolutionary",
+    steps: Annotated[int, typer.Option(min=1, help="Stop after so many candidates.")] = 30,
+    time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
+    patience: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many steps without progress.")
+    ] = None,
+    target_speedup: Annotated[float | None, typer.Option(help="Stop at this speedup against eager.")] = None,
+    seed: Annotated[int, typer.Option(help="Everything random in the search comes from it.")] = 0,
+    budget_tokens: Annotated[int, typer.Option(min=500, help="Token budget of each prompt.")] = 16_000,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Continue this run with its own settings.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search for a fast, correct kernel. Every finished step is kept: an interrupted run can be resumed.
+
+    Exit code 0: a correct kernel was found; 1: none was.
+    """
+    from cli.search_progress import SearchProgress
+
+    state = state_of(context)
+    if (problem is None) == (resume is None):
+        raise UsageProblem("give either a PROBLEM or --resume RUN", "kernelevolve search --help")
+    if resume is not None:
+        _reject_settings(context)
+    with knowledge_base(state) as kb, executor(state) as judge, SearchProgress() as progress:
+        from agent import Search, SearchSettings
+
+        try:
+            if resume is not None:
+                result = Search.resume(kb, judge, resume, on_event=progress.on_event)
+            else:
+                settings = SearchSettings(
+                    problem=str(problem),
+                    target=target,
+                    policy=policy,
+                    generator=generator,
+                    base_url=base_url,
+                    steps=steps,
+                    time_limit_s=time_limit,
+                    patience=patience,
+                    target_speedup=target_speedup,
+                    seed=seed,
+                    budget_tokens=budget_tokens,
+                )
+                result = Search(kb, judge, settings, on_event=progress.on_event).run()
+        except KeyboardInterrupt:
+            if progress.run_id is None:
+                raise
+            raise Interrupted(
+                f"interrupted; run {progress.run_id} keeps every finished step",
+                f"kernelevolve search --resume {progress.run_id}",
+            ) from None
+        progress.activity("writing the report")
+        from cli.report import collect, report_path, write
+
+        contents = collect(kb, result.run_id)
+        report = write(contents, report_path(kb, result.run_id))
+    if as_json:
+        emit({**result.to_json(), "report": report})
+    else:
+        _show(result, report, contents["verdict"].text)
+    if result.best is None:
+        raise typer.Exit(1)
+
+
+def _reject_settings(context: typer.Context) -> None:
+    """A resumed run goes on as it began; an option that would be ignored is an error instead."""
+    given = [
+        name
+        for name in context.params
+        if name not in ("resume", "as_json", "problem")
+        and (source := context.get_parameter_source(name)) is not None
+        and source.name == "COMMANDLINE"
+    ]
+    if given:
+        options = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise UsageProblem(
+            f"{options} cannot be combined with --resume", "a resumed run keeps its own settings"
+        )
+
+
+def _show(result: SearchResult, report: Path, sentence: str) -> None:
+    from rich.table import Table
+
+    from cli.verdict import against
+
+    console = out()
+    best = result.best
+    table = Table("", "time", "speedup of the best kernel", box=None, header_style="bold", pad_edge=False)
+    measured = (
+        {"speedups": best.speedups, "speedup": best.speedup, "speedup_ci": best.speedup_ci} if best else {}
+    )
+    baselines = best.baselines if best else {}
+    for label, baseline in (("baseline eager", "eager"), ("torch.compile", "compile")):
+        speed = against(measured, baseline)
+        interval = (speed.lo, speed.hi) if speed and speed.lo is not None and speed.hi is not None else None
+        number = speedup(speed.value if speed else None, interval)
+        table.add_row(label, milliseconds(baselines.get(f"{baseline}_ms")), number)
+    median = (best.candidate_ms or {}).get("median") if best else None
+    table.add_row("best", milliseconds(median), "(95 % intervals)")
+    console.print(table)
+    console.print(sentence, style="bold", markup=False, soft_wrap=True)
+    rows = [
+        ("run", result.run_id),
+        ("steps", f"{result.steps}, {result.valid} correct"),
+        ("stopped", result.stop_reason),
+    ]
+    if result.tokens:
+        cost = "" if result.cost_usd is None else f", ${result.cost_usd:.2f}"
+        rows.append(("tokens", f"{result.tokens:,}{cost}"))
+    if best is not None:
+        rows.append(("source", best.path))
+    rows.append(("report", str(report)))
+    for label, value in rows:
+        console.print(f"{label:<8}{clean(value)}", markup=False, highlight=False, soft_wrap=True)
+    for remark in result.notes:
+        note(f"note: {remark}", style="yellow")

@@ -1,0 +1,88 @@
+"""`kernelevolve skills`: the skill library and what was measured with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import JsonFlag, OptionalTarget
+from cli.output import clean, emit, out
+from cli.session import knowledge_base, state_of
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(help="The skill library and its measured evidence.", rich_markup_mode="rich")
+    group.command("list", epilog="Example: kernelevolve skills list --target cpu")(list_skills)
+    group.command("show", epilog="Example: kernelevolve skills show row-softmax")(show_skill)
+    app.add_typer(group, name="skills")
+
+
+def list_skills(context: typer.Context, target: OptionalTarget = None, as_json: JsonFlag = False) -> None:
+    """List the skills."""
+    with knowledge_base(state_of(context)) as kb:
+        skills = kb.skills(target=target)
+    if as_json:
+        emit({"skills": [_summary(s) for s in skills]})
+        return
+    from rich.table import Table
+
+    table = Table("skill", "target", "language", "evidence", "what it does", box=None, header_style="bold")
+    for s in skills:
+        table.add_row(s.name, s.target, s.language, str(len(s.evidence)), clean(s.description), style=None)
+    out().print(table)
+
+
+def show_skill(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the skill.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one skill: its text, parameter space and evidence."""
+    with knowledge_base(state_of(context)) as kb:
+        skill = kb.skill(name)
+    if as_json:
+        emit(
+            {
+                **_summary(skill),
+                "root": skill.root,
+                "spec": skill.spec,
+                "body": skill.body,
+                "evidence": skill.evidence,
+            }
+        )
+        return
+    from rich.markdown import Markdown
+    from rich.table import Table
+
+    console = out()
+    console.print(
+        f"{skill.name} {skill.version} ({skill.target}, {skill.language})", style="bold", markup=False
+    )
+    console.print(clean(skill.description), markup=False)
+    console.print(Markdown(clean(skill.body)))
+    if not skill.evidence:
+        console.print("no evidence recorded", style="yellow")
+        return
+    columns = list(dict.fromkeys(key for entry in skill.evidence for key in entry))
+    table = Table(*columns, title="evidence", box=None, header_style="bold", title_justify="left")
+    for entry in skill.evidence:
+        table.add_row(*[_cell(entry.get(column)) for column in columns])
+    console.print(table)
+
+
+def _summary(skill: Any) -> dict[str, Any]:
+    keys = ("skill_id", "name", "version", "description", "target", "language")
+    return {**{key: getattr(skill, key) for key in keys}, "evidence_count": len(skill.evidence)}
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, list):
+        return " ".join(_cell(v) for v in value)
+    if isinstance(value, dict):
+        return " ".join(f"{k}={_cell(v)}" for k, v in value.items())
+    return clean(str(value))

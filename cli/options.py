@@ -1,0 +1,25 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def complete_target(incomplete: str) -> list[str]:
+    from harness.target import list_targets
+
+    names = [t if isinstance(t, str) else t.name for t in list_targets()]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+TargetOption = Annotated[
+    str,
+    typer.Option("--target", "-t", help="Where the kernel runs.", autocompletion=complete_target),
+]
+OptionalTarget = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="Only what holds on this target.", autocompletion=complete_target),
+]
