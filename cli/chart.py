@@ -23,10 +23,8 @@ def progress_chart(
     if not timed:
         return None
     right, bottom = WIDTH - RIGHT_PAD, HEIGHT - BOTTOM_PAD
-    top = (
-        max([n["vs_eager"].get("hi") or n["vs_eager"]["value"] for n in timed] + [1.0, compile_speedup or 0])
-        * 1.08
-    )
+    highest = [float(n["vs_eager"]["hi"] or n["vs_eager"]["value"]) for n in timed]
+    top = max(*highest, 1.0, compile_speedup or 0.0) * 1.08
     step = _nice_step(top)
     last = max(n["step"] for n in nodes) or 1
 

@@ -38,7 +38,7 @@ def all_checks(state: AppState) -> list[Check]:
         _python,
         _packages,
         _harness,
-        _embedding,
+        lambda: _embedding(state),
         lambda: _home(state),
         _gpu,
     )
@@ -90,8 +90,12 @@ def _harness() -> Iterator[Check]:
         yield Check(c.name, OK if c.ok else bad, c.detail, c.hint)
 
 
-def _embedding() -> Iterator[Check]:
-    yield from ()
+def _embedding(state: AppState) -> Iterator[Check]:
+    from kb.embedding import load_embedder
+
+    embedder = load_embedder(state.settings().embedding_model)
+    length = len(embedder.embed(["a kernel"])[0])
+    yield Check("embedding", OK, f"{embedder.model_id}, {length} numbers per passage")
 
 
 def _home(state: AppState) -> Iterator[Check]:
@@ -115,8 +119,9 @@ def _home(state: AppState) -> Iterator[Check]:
     from kb import KnowledgeBase
 
     with KnowledgeBase.open(settings) as kb:
-        stats = ", ".join(f"{v} {k}" for k, v in kb.stats().items() if isinstance(v, int))
-        yield Check("database", OK, stats or "empty")
+        stats = kb.stats()
+    counts = ", ".join(f"{stats['counts'][table]} {table}s" for table in ("document", "skill", "run"))
+    yield Check("database", OK, f"{counts}, {stats['bytes'] / 2**20:.0f} MiB")
 
 
 def _gpu() -> Iterator[Check]:

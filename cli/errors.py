@@ -103,6 +103,8 @@ def _usage(error: Any) -> tuple[str, str]:
     path = context.command_path if context is not None else "kernelevolve"
     if any(option in message for option in ("--home", "--verbose")):
         return message, "--home and --verbose go before the command: kernelevolve --home DIR COMMAND …"
+    if "--json" in message:
+        return message, "--json goes after the command: kernelevolve COMMAND --json"
     return message, f"{path} --help"
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.graph import SearchNode
-    from agent.store import RunInfo, RunStore
+    from agent.rows import RunInfo, StoredRun
+    from agent.store import RunStore
     from kb import KnowledgeBase
 
 WITHHELD = "This passage is local-only and is not part of a report."
@@ -49,8 +50,13 @@ def load_run(kb: KnowledgeBase, run_id: str) -> RunData:
         problem_source=run.problem_source,
         eager_ms=run.facts.get("eager_ms"),
         candidates=[_row(store, node) for node in run.graph.candidates()],
-        skipped=[e.payload for e in run.events if e.kind == "step" and not e.payload.get("node_id")],
+        skipped=skipped_steps(run),
     )
+
+
+def skipped_steps(run: StoredRun) -> Rows:
+    """The events of steps that led to no candidate."""
+    return [e.payload for e in run.events if e.kind == "step" and not e.payload.get("node_id")]
 
 
 def _row(store: RunStore, node: SearchNode) -> dict[str, Any]:

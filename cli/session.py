@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import typer
@@ -64,15 +64,3 @@ def executor(state: AppState, *, require_sandbox: bool = False) -> Iterator[Loca
 
     with LocalExecutor(cache_dir=state.settings().home / "cache", require_sandbox=require_sandbox) as judge:
         yield judge
-
-
-def target_facts(target: Any) -> dict[str, Any]:
-    """A target as plain data, for packages that do not know the harness."""
-    return {
-        "name": target.name,
-        "vendor": target.vendor,
-        "architecture": target.architecture,
-        "languages": list(target.languages),
-        "limits": dict(target.limits),
-        **target.facts,
-    }

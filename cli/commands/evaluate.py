@@ -53,11 +53,12 @@ def evaluate(
     Exit code 0: correct (or compiled, where the device is absent); 1: any other verdict; 2: the problem is
     invalid; 3: the harness itself failed.
     """
+    from harness.problem import load_problem
+    from harness.target import get_target
+
     from cli.files import read_source
     from cli.progress import activity
     from harness import EvaluationRequest
-    from harness.problem import load_problem
-    from harness.target import get_target
 
     get_target(target)
     reference = load_problem(problem)

@@ -36,8 +36,9 @@ def check(
 
     Exit code 2 if the problem is invalid.
     """
-    from cli.progress import activity
     from harness.problem import load_problem
+
+    from cli.progress import activity
 
     reference = load_problem(problem)
     with executor(state_of(context)) as judge, activity("running and tracing the reference"):

@@ -8,7 +8,7 @@ import typer
 
 from cli.options import JsonFlag, TargetOption
 from cli.output import clean, emit, err, out
-from cli.session import executor, knowledge_base, state_of, target_facts
+from cli.session import executor, knowledge_base, state_of
 
 if TYPE_CHECKING:
     from kb import KnowledgeBase
@@ -28,13 +28,14 @@ def prompt(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the prompt for a step on stdout, and its provenance on stderr. Runs nothing but the reference."""
-    from cli.progress import activity
     from harness.problem import load_problem
-    from harness.target import get_target
+
+    from agent.place import Place
+    from cli.progress import activity
     from prompts import PromptRequest, Synthesizer
 
     state = state_of(context)
-    place = get_target(target)
+    place = Place.of(target, state.settings().home / "cache")
     reference = load_problem(problem)
     with knowledge_base(state) as kb:
         origin = _origin(kb, parent) if parent else {}
@@ -45,7 +46,7 @@ def prompt(
             problem_source=reference.source,
             facts=facts.to_json(),
             target=target,
-            target_facts=target_facts(place),
+            target_facts=dict(place.facts),
             **origin,
             **optional,
         )
@@ -58,29 +59,22 @@ def prompt(
 
 
 def _origin(kb: KnowledgeBase, node_id: str) -> dict[str, Any]:
-    """The stored step to continue from: parent, its diagnosis and what had failed in its run by then."""
+    """The stored step to continue from: parent, its diagnosis and what had not helped in its lineage."""
+    from agent.memory import failed_attempts, parent_context
+    from agent.store import RunStore
     from cli.errors import UsageProblem
-    from cli.rundata import load_run, run_of
+    from cli.rundata import run_of, skipped_steps
 
-    rows = load_run(kb, run_of(kb, node_id)).candidates
-    node = next((row for row in rows if row["node_id"] == node_id), None)
-    if node is None:
+    store = RunStore(kb)
+    run = store.load(run_of(kb, node_id))
+    node = run.graph.node(node_id)
+    if node.is_root:
         raise UsageProblem(f"{node_id} is the problem itself", "leave --parent out for a first draft")
-    step = node["step"]
-    evaluation = node["evaluation"]
-    kept = {k: evaluation.get(k) for k in ("speedup", "speedup_ci", "candidate_ms", "log")}
-    failed = [
-        {
-            "step": row["step"],
-            "outcome": row["status"],
-            "hypothesis": row["hypothesis"],
-            "error": row["evaluation"].get("reason", ""),
-        }
-        for row in rows
-        if row["status"] not in ("correct", "compiled") and row["step"] <= step
-    ]
-    parent = {k: node[k] for k in ("step", "source", "status", "hypothesis")} | kept
-    return {"parent": parent, "diagnosis": node["diagnosis"] or None, "failed": failed, "step": step + 1}
+    return {
+        "parent": parent_context(node, store.source(node)),
+        "diagnosis": node.diagnosis,
+        "failed": failed_attempts(run.graph, skipped_steps(run), node_id, "lineage"),
+    }
 
 
 def _show_provenance(record: PromptRecord) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from cli.errors import Interrupted, UsageProblem
 from cli.options import JsonFlag, complete_target
-from cli.output import clean, emit, milliseconds, note, out, speedup
+from cli.output import clean, emit, milliseconds, out, speedup
 from cli.session import executor, knowledge_base, state_of
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def search(
     base_url: Annotated[
         str | None, typer.Option(help="Address of an OpenAI-compatible server for provider:model.")
     ] = None,
-    policy: Annotated[
-        str, typer.Option(help="How parents are picked: greedy or evolutionary.")
-    ] = "evolutionary",
+    policy: Annotated[str, typer.Option(help="How parents are picked: greedy or evolutionary.")] = "greedy",
     steps: Annotated[int, typer.Option(min=1, help="Stop after so many candidates.")] = 30,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     patience: Annotated[
@@ -155,5 +153,3 @@ def _show(result: SearchResult, report: Path, sentence: str) -> None:
     rows.append(("report", str(report)))
     for label, value in rows:
         console.print(f"{label:<8}{clean(value)}", markup=False, highlight=False, soft_wrap=True)
-    for remark in result.notes:
-        note(f"note: {remark}", style="yellow")

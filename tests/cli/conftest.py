@@ -85,8 +85,8 @@ def evaluation(status: str, eager: tuple[float, float, float] | None = None, **e
 @pytest.fixture
 def stored_run(home: Path) -> str:
     """A run of five steps with a winner, the compiler's seed, two failures and retrieved passages; its id."""
-    from kb import KnowledgeBase, Settings
     from agent.store import RunStore
+    from kb import KnowledgeBase, Settings
     from kb.tables import Chunk, Document, Section, Source
 
     with KnowledgeBase.open(Settings()) as kb, kb.session() as session:
@@ -108,8 +108,8 @@ def stored_run(home: Path) -> str:
 
 def _store_steps(store: Any, kb: Any) -> None:
     from agent.graph import SearchNode
-    from agent.settings import SearchSettings
-    from agent.store import StepRecord
+    from agent.rows import StepRecord
+    from agent.settings import SearchResult, SearchSettings
     from prompts.record import PromptRecord, Provenance
 
     settings = SearchSettings(problem="row_thing.py", steps=5)
@@ -145,12 +145,15 @@ def _store_steps(store: Any, kb: Any) -> None:
         )
         nodes[step] = node
         best = nodes[min(step, 3)] if step != 2 else nodes[1]
-        payload = {"step": step, "outcome": judged["status"], "node_id": node.node_id}
+        payload = {"step": step, "outcome": "evaluated", "node_id": node.node_id}
         store.append("run-abc", step, step, StepRecord(payload, 0, 0.0, node, prompt, best.node_id))
-    store.append(
-        "run-abc",
-        5,
-        5,
-        StepRecord({"step": 5, "outcome": "duplicate", "reason": "same"}, 0, 0.0, best_node_id=best.node_id),
-    )
-    store.close("run-abc", "finished", "steps: 5 of 5 steps are done", best.node_id)
+    payload = {
+        "step": 5,
+        "outcome": "duplicate",
+        "error": "the same program as step 3",
+        "parent_id": best.node_id,
+    }
+    store.append("run-abc", 5, 5, StepRecord(payload, 0, 0.0, best_node_id=best.node_id))
+    reason = "steps: 5 of 5 steps are done"
+    result = SearchResult("run-abc", None, 5, 2, reason, 0, 0.0, 1.0)
+    store.finish("run-abc", 6, reason, result, best)

@@ -155,7 +155,7 @@ def test_report_of_a_run_without_any_step(home: Path) -> None:
 def test_steps_without_candidate_are_told(contents: dict[str, Any]) -> None:
     text = Page(render(contents)).text
     assert "1 step led to no candidate" in text
-    assert "duplicate: same" in text
+    assert "duplicate: the same program as step 3" in text
 
 
 def _line(count: int) -> list[dict[str, Any]]:
