@@ -1,0 +1,28 @@
+"""The search engine: graph, policies, generators, run store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.search import Search
+    from agent.settings import SearchResult, SearchSettings
+    from agent.store import RunStore
+
+__all__ = ["RunStore", "Search", "SearchResult", "SearchSettings"]
+
+_HOME = {
+    "Search": "agent.search",
+    "SearchResult": "agent.settings",
+    "SearchSettings": "agent.settings",
+    "RunStore": "agent.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The store imports SQLModel; whoever needs only the data model does not pay for that.
+    if name not in _HOME:
+        raise AttributeError(f"module 'agent' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 ROOT = "root"
@@ -89,10 +89,11 @@ class SearchGraph:
         self._nodes[node.node_id] = node
         self._children[node.node_id] = []
 
-    def replace(self, node_id: str, **changes: Any) -> SearchNode:
-        """Change what a later look (a verification) corrected; the structure stays."""
-        self._nodes[node_id] = replace(self._nodes[node_id], **changes)
-        return self._nodes[node_id]
+    def put(self, node: SearchNode) -> None:
+        """Replace a node that is in the graph, after a later look at it; the structure stays."""
+        if self._nodes[node.node_id].parent_id != node.parent_id:
+            raise ValueError(f"node {node.node_id} cannot change its parent")
+        self._nodes[node.node_id] = node
 
     @property
     def root(self) -> SearchNode:
@@ -134,8 +135,12 @@ class SearchGraph:
         A run never counts parity with the compiler as a win, so its code is reported only when nothing
         else is correct.
         """
-        correct = [node for node in self if node.correct]
-        return sorted(correct, key=lambda node: (not node.compiler_made, *node.rank), reverse=True)
+        return sorted((node for node in self if node.correct), key=_standing, reverse=True)
 
     def best(self) -> SearchNode | None:
-        return next(iter(self.ranking()), None)
+        """The first of the ranking."""
+        return max((node for node in self if node.correct), key=_standing, default=None)
+
+
+def _standing(node: SearchNode) -> tuple[float, ...]:
+    return (float(not node.compiler_made), *node.rank)

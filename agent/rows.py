@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent.graph import SearchGraph, SearchNode
-from agent.settings import SearchSettings
+from agent.settings import SearchResult, SearchSettings
 from kb.tables import Node
 
 if TYPE_CHECKING:
@@ -54,6 +54,13 @@ class StoredRun:
     facts: dict[str, Any]
     graph: SearchGraph
     events: list[StoredEvent]
+
+    def result(self) -> SearchResult | None:
+        """What a finished run came to; None for a run that can be continued."""
+        if self.info.state != "finished":
+            return None
+        last = next(event for event in reversed(self.events) if event.kind == "finished")
+        return SearchResult.from_json(last.payload)
 
 
 @dataclass(frozen=True)

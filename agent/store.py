@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ from agent.errors import RunBusy, RunNotFound
 from agent.graph import ROOT, SearchGraph, SearchNode
 from agent.owner import alive, this_process
 from agent.rows import RunInfo, StepRecord, StoredEvent, StoredRun, from_row, to_row
-from agent.settings import SearchSettings
-from kb.tables import Event, Node, PromptUse, Run, WorkItem, now
+from agent.settings import SearchResult, SearchSettings
+from kb.tables import Event, Node, PromptUse, Run, RunState, WorkItem, now
 
 if TYPE_CHECKING:
     from kb import KnowledgeBase
@@ -135,8 +135,8 @@ class RunStore:
                         )
                     )
             run = self._run(session, run_id)
-            run.tokens, run.cost_usd, run.best_node_id = record.tokens, record.cost_usd, record.best_node_id
-            _touch(run)
+            run.tokens, run.cost_usd, run.updated = record.tokens, record.cost_usd, now()
+            run.best_node_id = record.best_node_id
             session.add(run)
             item = session.get(WorkItem, work_key(run_id, step))
             if item is not None:
@@ -144,35 +144,38 @@ class RunStore:
                 session.add(item)
             session.commit()
 
-    def amend(
-        self, run_id: str, seq: int, kind: str, payload: dict[str, Any], nodes: Iterable[SearchNode]
-    ) -> None:
-        """Record a later look at nodes that exist, such as the final verification."""
+    def amend(self, run_id: str, seq: int, kind: str, payload: dict[str, Any], node: SearchNode) -> None:
+        """Record a later look at a node that exists: its verdict, numbers and notes are replaced."""
         with self._session() as session:
             session.add(Event(run_id=run_id, seq=seq, kind=kind, payload=payload))
-            for node in nodes:
-                row = session.get_one(Node, node.node_id)
-                row.status, row.fitness = node.status, node.fitness
-                row.evaluation, row.notes = node.evaluation, node.notes
-                session.add(row)
+            row, new = session.get_one(Node, node.node_id), to_row(run_id, node)
+            for name in ("status", "fitness", "speedup", "speedup_lo", "speedup_hi", "evaluation", "notes"):
+                setattr(row, name, getattr(new, name))
+            session.add(row)
             session.commit()
 
-    def close(self, run_id: str, state: str, stop_reason: str, best_node_id: str | None) -> None:
-        """Set the run's state (`finished`, `interrupted`, `failed`) and why it stopped."""
+    def set_state(self, run_id: str, state: str, stop_reason: str = "") -> None:
+        """Mark a run as `running`, `interrupted` or `failed`, and why."""
         with self._session() as session:
             run = self._run(session, run_id)
-            run.state, run.stop_reason, run.best_node_id = state, stop_reason, best_node_id
-            _touch(run)
+            run.state, run.stop_reason, run.updated = state, stop_reason, now()
             session.add(run)
             session.commit()
 
-    def reopen(self, run_id: str, settings: SearchSettings) -> None:
-        """Mark a run as running again, with settings that may allow more than before."""
+    def finish(
+        self, run_id: str, seq: int, stop_reason: str, result: SearchResult, best: SearchNode | None
+    ) -> None:
+        """Close a run with its result; the root learns the baselines that the winner was measured against."""
         with self._session() as session:
+            session.add(Event(run_id=run_id, seq=seq, kind="finished", payload=result.to_json()))
             run = self._run(session, run_id)
-            run.state, run.stop_reason, run.settings = "running", "", settings.to_json()
-            _touch(run)
+            run.state, run.stop_reason, run.updated = RunState.FINISHED, stop_reason, now()
+            run.best_node_id = best.node_id if best else None
             session.add(run)
+            if best is not None and best.evaluation.get("baselines"):
+                root = session.get_one(Node, node_id(run_id, 0))
+                root.evaluation = {"baselines": best.evaluation["baselines"]}
+                session.add(root)
             session.commit()
 
     # --- reading ---
@@ -252,8 +255,9 @@ class RunStore:
             ]
 
     def best(self, run_id: str) -> SearchNode | None:
-        """The run's best correct node; compiler-made code only when nothing else is correct."""
-        return self.load(run_id).graph.best()
+        """The run's best correct node so far, or its verified winner; None when nothing is correct."""
+        run = self.load(run_id)
+        return run.graph.node(run.info.best_node_id) if run.info.best_node_id else None
 
     # --- helpers ---
 
@@ -299,8 +303,3 @@ def node_id(run_id: str, step: int) -> str:
 def work_key(run_id: str, step: int) -> str:
     """Content hash of a step: its run (problem, settings, seed) and its number decide it."""
     return hashlib.sha256(f"step:{run_id}:{step}".encode()).hexdigest()
-
-
-def _touch(run: Run) -> None:
-
-    run.updated = now()

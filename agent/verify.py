@@ -1,0 +1,76 @@
+"""The final measurement of the winner: more inputs, a longer clock, and torch.compile beside eager.
+
+Candidates are measured briefly on the way, and the best of many brief measurements is partly the luckiest.
+What a run reports is therefore measured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.events import SearchEvent, Verifying
+from agent.graph import SearchNode
+from agent.judge import Judge, judged
+
+if TYPE_CHECKING:
+    from agent.progress import RunProgress
+    from agent.store import RunStore
+
+# How many candidates are measured again before the best of them is taken.
+_LIMIT = 3
+_FIRST = "first_evaluation"
+
+
+def verified(node: SearchNode, evaluation: dict[str, object]) -> SearchNode:
+    """The node with its final verdict; the first one is kept in its notes."""
+    first = node.notes.get(_FIRST, node.evaluation)
+    return replace(judged(node, evaluation), notes={**node.notes, _FIRST: first})
+
+
+def first_judged(node: SearchNode) -> SearchNode:
+    """The node as it was before any verification, which is how the policy has seen it."""
+    if _FIRST not in node.notes:
+        return node
+    notes = {k: v for k, v in node.notes.items() if k != _FIRST}
+    return replace(judged(node, node.notes[_FIRST]), notes=notes)
+
+
+class FinalVerification:
+    """Chooses the winner of a run. Verdicts are stored one by one, so that a resumed run keeps them."""
+
+    def __init__(self, store: RunStore, judge: Judge, emit: Callable[[SearchEvent], None]) -> None:
+        self._store = store
+        self._judge = judge
+        self._emit = emit
+
+    def choose(self, run_id: str, progress: RunProgress) -> SearchNode | None:
+        """The best node that passes, or None.
+
+        Goes on to the next candidate when one fails, or when its confirmed speedup is below what another one
+        showed at the lower end of its interval.
+        """
+        while True:
+            ranking = progress.graph.ranking()
+            confirmed = [node for node in ranking if _FIRST in node.notes]
+            waiting = [node for node in ranking if _FIRST not in node.notes]
+            winner = confirmed[0] if confirmed else None
+            looked_at = sum(_FIRST in node.notes for node in progress.graph)
+            if not waiting or (winner and (looked_at >= _LIMIT or not _promises_more(waiting[0], winner))):
+                return winner
+            self._verify(run_id, progress, waiting[0])
+
+    def _verify(self, run_id: str, progress: RunProgress, node: SearchNode) -> None:
+        self._emit(Verifying(node))
+        final = verified(node, self._judge.verdict(self._store.source(node), final=True))
+        payload = {"node_id": node.node_id, "status": final.status, "speedup": final.speedup}
+        self._store.amend(run_id, progress.seq, "verification", payload, final)
+        progress.seq += 1
+        progress.graph.put(final)
+
+
+def _promises_more(node: SearchNode, winner: SearchNode) -> bool:
+    if node.compiler_made != winner.compiler_made:
+        return winner.compiler_made
+    return node.speedup_ci is not None and node.speedup_ci[0] > (winner.speedup or 0.0)
