@@ -35,6 +35,7 @@
 #endif
 
 #define KE_INLINE inline __attribute__((always_inline))
+#define KE_LAMBDA __attribute__((always_inline))
 
 namespace ke {
 

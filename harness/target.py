@@ -1,0 +1,58 @@
+"""Targets: the places a kernel can run, found through the entry-point group `kernelevolve.targets`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib import metadata
+
+from harness.errors import TargetUnknown
+
+GROUP = "kernelevolve.targets"
+Availability = tuple[bool, str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A place a kernel runs.
+
+    `limits` are hard (bytes, threads); `facts` are what a kernel writer wants to know, for people and prompts.
+    `probe` says whether this machine has the device, and if not, why.
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    languages: tuple[str, ...]
+    limits: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, str | float] = field(default_factory=dict)
+    probe: Callable[[], Availability] = field(default=lambda: (True, ""), repr=False, compare=False)
+
+    def available(self) -> Availability:
+        """Whether candidates can be run here, and one line why not."""
+        return self.probe()
+
+
+@functools.cache
+def _targets() -> dict[str, Target]:
+    found: dict[str, Target] = {}
+    for entry in metadata.entry_points(group=GROUP):
+        make: Callable[[], Target | Iterable[Target]] = entry.load()
+        made = make()
+        for target in [made] if isinstance(made, Target) else made:
+            found[target.name] = target
+    return dict(sorted(found.items()))
+
+
+def list_targets() -> list[Target]:
+    """All targets of installed packages, by name."""
+    return list(_targets().values())
+
+
+def get_target(name: str) -> Target:
+    """Raises TargetUnknown."""
+    targets = _targets()
+    if name not in targets:
+        raise TargetUnknown(f"unknown target {name!r}", f"one of: {', '.join(targets)}")
+    return targets[name]

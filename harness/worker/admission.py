@@ -1,0 +1,151 @@
+"""Before any comparison: is the problem usable, is the candidate allowed, and do both sides start equal?"""
+
+from __future__ import annotations
+
+import ast
+import time
+
+from harness.worker import guard, sandbox
+from harness.worker.compare import parse_tolerance
+from harness.worker.side import Mismatch
+from harness.worker.state import match_state
+from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict, all_finite, same_bytes
+from harness.worker.values import layout_bytes, skeleton
+
+BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do
+MANY_INPUTS = 8
+
+
+def look_at_problem(trial: Trial) -> None:
+    """Loads and runs the reference, shares memory with it, and flags what makes the problem weak."""
+    ref = trial.reference
+    message = {"op": "load", "source": trial.request.problem, "threads": trial.threads, "seed": trial.model_seed}
+    loaded = ref.ask(message, LOAD_LIMIT_S, what="importing the problem")
+    try:
+        trial.tolerance = parse_tolerance(loaded["tolerance"])
+    except ValueError as error:
+        raise Verdict("invalid_problem", str(error)) from error
+    trial.init, trial.state, trial.state_layout = loaded["init"], loaded["state"], loaded["state_layout"]
+    ref.map_state(trial.state_layout, LOAD_LIMIT_S)
+    drawn = ref.ask({"op": "generate", "seed": trial.seed()}, LOAD_LIMIT_S, what="get_inputs()")
+    trial.structure, trial.layout = drawn["structure"], drawn["layout"]
+    trial.slots = 1 if layout_bytes(trial.layout) > BIG_INPUT else 2
+    ref.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
+    ref.ask({"op": "store", "slot": 0, "layout": trial.layout}, LOAD_LIMIT_S)
+    _, answer = ref.first_call(0, trial.request.run_limit_s, "eager", trial.seed())
+    if "mismatch" in answer:
+        raise Verdict("invalid_problem", f"the reference {answer['mismatch']}")
+    trial.output_layout, trial.output_structure = answer["layout"], skeleton(answer["structure"])
+    if not any(entry["span"] for entry in trial.output_layout):
+        raise Verdict("invalid_problem", "the reference returns no tensor with elements")
+    ref.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
+    _look_for_weakness(trial)
+
+
+def _look_for_weakness(trial: Trial) -> None:
+    seed = trial.seed()
+    first = trial.reference_output(0, seed)
+    trial.typical_s["eager"] = trial.call_reference(0, seed)
+    trial.stable = same_bytes(first, trial.reference.outputs)
+    if not trial.stable:
+        trial.flag("random-output", "warning", "the reference gives another output for equal inputs and seeds")
+        return
+    old = [t.clone() for t in trial.reference.flats[0]]
+    trial.fresh(0)
+    trial.call_reference(0, seed)
+    if same_bytes(first, trial.reference.outputs):
+        trial.flag("constant-output", "warning", "the reference's output does not depend on its inputs")
+        return
+    if 1 < len(old) <= MANY_INPUTS:
+        new = [t.clone() for t in trial.reference.flats[0]]
+        for i, (before, after) in enumerate(zip(old, new, strict=True)):
+            if same_bytes([before], [after]):
+                continue
+            for j, flat in enumerate(trial.reference.flats[0]):
+                flat.copy_(after if i == j else old[j])
+            trial.call_reference(0, seed)
+            if same_bytes(first, trial.reference.outputs):
+                trial.flag("input-does-not-matter", "warning", f"the reference's output does not depend on input {i}")
+
+
+def look_at_candidate(trial: Trial) -> None:
+    """Applies the static rules; raises Verdict for a syntax error or a finding."""
+    try:
+        tree = ast.parse(trial.request.candidate)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        where = f" in line {line}" if line else ""
+        raise Verdict("compile_error", f"syntax error{where}: {getattr(error, 'msg', error)}") from error
+    findings = guard.inspect_candidate(tree)
+    for finding in findings:
+        trial.flag(finding.rule, "reject", f"line {finding.line}: {finding.detail}")
+    if findings:
+        raise Verdict("rejected", f"{findings[0].rule}: {findings[0].detail} (line {findings[0].line})")
+    trial.interpreted = guard.uses_triton_kernels(tree)
+    if trial.interpreted:
+        unchecked = "races, small out-of-bounds accesses, shared-memory limits and speed were not checked"
+        trial.flag("interpreted", "info", f"run by Triton's interpreter: {unchecked}")
+
+
+def admit(trial: Trial, *, require_sandbox: bool) -> None:
+    """Jails, builds and connects the candidate, gives both sides equal weights and calls it once."""
+    request, cand = trial.request, trial.candidate
+    shared = trial.slots * layout_bytes(trial.layout) + layout_bytes(trial.output_layout)
+    jailed = cand.ask(
+        {
+            "op": "jail",
+            "scratch": str(trial.scratch),
+            "threads": trial.threads,
+            "environment": {"TRITON_INTERPRET": "1"} if trial.interpreted else {},
+            "readable": sandbox.readable_paths(),
+            "memory": request.memory_limit + shared + layout_bytes(trial.state_layout),
+        },
+        LOAD_LIMIT_S,
+    )
+    missing = {name: why for name, why in jailed["report"].items() if why}
+    if missing:
+        detail = "weaker than asked: " + "; ".join(f"{name}: {why}" for name, why in sorted(missing.items()))
+        trial.flag("sandbox", "warning", detail)
+        if require_sandbox:
+            raise Verdict("harness_error", f"the sandbox is {detail}")
+    deadline = time.monotonic() + request.build_limit_s
+    message = {"op": "build", "source": request.candidate, "init": trial.init, "seed": trial.model_seed}
+    built = cand.ask(message, request.build_limit_s, what="building")
+    cand.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
+    cand.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
+    cand.map_state(trial.state_layout, LOAD_LIMIT_S)
+    trial.matching = match_state(trial.state, built["state"])
+    equal_weights(trial)
+    trial.fresh(0)
+    trial.hand_over(0)
+    # Whatever is compiled lazily is compiled by the first call: it runs on the build's time.
+    cand.call(0, max(1.0, deadline - time.monotonic()), "candidate", trial.seed())
+
+
+def equal_weights(trial: Trial) -> None:
+    """Perturbed weights on both sides; the seeded initial ones where they cannot be loaded into the candidate."""
+    matching, ref = trial.matching, trial.reference
+    if not matching.needed:
+        return
+    seed = trial.seed()
+    ref.ask({"op": "set_state", "seed": None}, LOAD_LIMIT_S)
+    before = trial.reference_output(0, seed)
+    ref.ask({"op": "set_state", "seed": trial.seed()}, LOAD_LIMIT_S)
+    after = trial.reference_output(0, seed)
+    ignored = trial.stable and same_bytes(before, after)
+    if ignored:
+        trial.flag("weights-do-not-matter", "warning", "the reference's output does not depend on its weights")
+    if matching.names is None:
+        if matching.empty and not ignored:
+            raise Mismatch(f"ignores the reference's weights: ModelNew has {matching.detail}")
+        trial.flag("weights-not-loaded", "warning", f"judged with its own initial weights: {matching.detail}")
+        ref.ask({"op": "set_state", "seed": None}, LOAD_LIMIT_S)
+        return
+    if all_finite(before) and not all_finite(after):
+        trial.flag("weights-not-perturbed", "info", "the reference is not finite with other weights")
+        ref.ask({"op": "set_state", "seed": None}, LOAD_LIMIT_S)
+    assert ref.state is not None
+    assert trial.candidate.state is not None
+    for entry in trial.state_layout:
+        trial.candidate.state.flat(entry).copy_(ref.state.flat(entry))
+    trial.candidate.ask({"op": "load_state", "names": matching.names}, trial.request.build_limit_s)

@@ -1,0 +1,61 @@
+"""The candidate child: goes to jail, imports the candidate and serves its `forward`. Nothing here is trusted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.worker import sandbox
+from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded
+from harness.worker.values import unpack
+from harness.worker.wire import Channel
+
+
+class CandidateServer(Server):
+    """Serves one candidate."""
+
+    def __init__(self, channel: Channel, report: sandbox.Report) -> None:
+        super().__init__(channel, Path())
+        self.report = report
+        self.model: Any = None
+        self.handlers |= {"jail": self.jail, "build": self.build, "load_state": self.load_state}
+
+    def jail(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Enters the jail and answers with what it is made of; no candidate code has run yet."""
+        scratch = Path(message["scratch"])
+        self.path = scratch / "candidate.py"
+        os.environ.clear()
+        os.environ.update(sandbox.environment(scratch, message["threads"]))
+        os.environ.update(message["environment"])
+        os.chdir(scratch)
+        torch.set_num_threads(message["threads"])
+        sandbox.restrict_files(self.report, scratch, message["readable"])
+        sandbox.drop_privileges(self.report)
+        sandbox.limit_resources(self.report, message["memory"])
+        return {"report": self.report}
+
+    def build(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Imports the candidate, constructs ModelNew under the reference's seed and lists its state."""
+        module = load_module("candidate", message["source"], self.path)
+        make = module.__dict__.get("ModelNew")
+        if make is None:
+            raise MissingModelNew("the candidate defines no class ModelNew")
+        self.model = seeded(lambda: make(*unpack(message["init"], [])), message["seed"])
+        if not callable(self.model):
+            raise MissingModelNew("ModelNew is not callable")
+        self.forwards = {"candidate": self.model}
+        state = float_state(self.model) if isinstance(self.model, torch.nn.Module) else {}
+        return {"state": [[name, t.is_floating_point() or t.is_complex(), list(t.shape)] for name, t in state.items()]}
+
+    def load_state(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Copies weights from the state region: `names` maps own names to numbers of layout entries."""
+        assert self.state is not None
+        state = float_state(self.model)
+        views = self.state.views(self.state_layout)
+        with torch.no_grad():
+            for name, index in message["names"]:
+                state[name].copy_(views[index])
+        return {"ok": True}

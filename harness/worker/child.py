@@ -1,0 +1,193 @@
+"""What a reference child and a candidate child have in common: one loop that serves calls to a `forward`.
+
+Both run the same code for the same messages, so that what the judge's clock sees besides `forward` is equal on
+both sides. The judge never believes a word of a candidate child: it reads the bytes in shared memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from harness.worker.values import Region, Unsupported, describe_layout, pack, plain_values, skeleton, unpack
+from harness.worker.wire import Channel
+
+REASON_LIMIT = 600
+# Exceptions that mean "this does not compile", by class name: their modules need not be installed.
+_BUILD_ERRORS = {
+    "SyntaxError": "compile",
+    "IndentationError": "compile",
+    "TabError": "compile",
+    "NativeCompileError": "compile",
+    "CompilationError": "compile",
+    "CppCompileError": "compile",
+    "CalledProcessError": "compile",
+    "MissingModelNew": "compile",
+}
+
+
+class MissingModelNew(Exception):
+    """The candidate file has no usable `ModelNew`."""
+
+
+def load_module(name: str, source: str, path: Path) -> ModuleType:
+    """Executes a source text as a module that `inspect` and Triton can read back from `path`."""
+    path.write_text(source, encoding="utf-8")
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module
+    exec(compile(source, str(path), "exec", dont_inherit=True), module.__dict__)
+    return module
+
+
+def seeded(make: Callable[[], Any], seed: int) -> Any:
+    torch.manual_seed(seed)
+    return make()
+
+
+def float_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by state-dict name, without ties."""
+    state = dict(model.named_parameters())
+    persistent = model.state_dict(keep_vars=True)
+    state.update({name: t for name, t in persistent.items() if isinstance(t, torch.Tensor)})
+    return state
+
+
+def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
+    """One line for a person, a class for the judge and the tail of the traceback for the log."""
+    kinds = [_BUILD_ERRORS.get(c.__name__, "") for c in type(error).__mro__]
+    kind = next((k for k in kinds if k), "")
+    text = " ".join(str(error).split())
+    lowered = text.lower()
+    if isinstance(error, RuntimeError) and "error building extension" in lowered:
+        kind = "compile"
+    if isinstance(error, MemoryError) or "can't allocate memory" in lowered or "std::bad_alloc" in lowered:
+        kind, text = "memory", text or "allocation failed"
+    where = ""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path] if path else []
+    if isinstance(error, SyntaxError):
+        where = f" (line {error.lineno})"
+        text = error.msg
+    elif frames:
+        where = f" (line {frames[-1].lineno})"
+    name = "" if type(error) is MissingModelNew else f"{type(error).__name__}: "
+    log = "".join(traceback.format_exception(error))[-8000:]
+    return {"kind": kind, "text": f"{name}{text[:REASON_LIMIT]}{where}", "log": log}
+
+
+class Server:
+    """Serves `call` and `noop`; `handlers` adds what only one kind of child can do."""
+
+    def __init__(self, channel: Channel, path: Path) -> None:
+        self.channel = channel
+        self.path = path
+        self.forwards: dict[str, Callable[..., Any]] = {}
+        self.arguments: list[Any] = []
+        self.input_tensors: list[list[torch.Tensor]] = []
+        self.input_regions: list[Region] = []
+        self.output: Region | None = None
+        self.output_layout: list[dict[str, Any]] = []
+        self.output_structure: Any = None
+        self.output_views: list[torch.Tensor] = []
+        self.state: Region | None = None
+        self.state_layout: list[dict[str, Any]] = []
+        self.handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+            "map_inputs": self.map_inputs,
+            "map_output": self.map_output,
+            "map_state": self.map_state,
+        }
+        self._last: list[torch.Tensor] = []
+
+    def serve(self) -> None:
+        """Answers until the judge closes the channel (then WireError leaves this loop)."""
+        while True:
+            message, fds = self.channel.receive(), []
+            if message.get("fds"):
+                # The descriptors travel with a second, tiny frame: plain frames stay plain reads.
+                _, fds = self.channel.receive_with_fds(message["fds"])
+                message["fd_list"] = fds
+            op = message["op"]
+            if op == "call":
+                self.call(message)
+            elif op == "noop":
+                torch.manual_seed(message["seed"])
+                self.channel.send({"done": message["nonce"]})
+            else:
+                try:
+                    answer = self.handlers[op](message)
+                except BaseException as error:
+                    answer = {"error": error_message(error, str(self.path))}
+                self.channel.send(answer)
+
+    def call(self, message: dict[str, Any]) -> None:
+        """Runs forward on one input slot: says `done`, then copies the result out and says what it was."""
+        nonce = message["nonce"]
+        forward = self.forwards[message["which"]]
+        arguments = self.arguments[message["slot"]]
+        torch.manual_seed(message["seed"])
+        try:
+            with torch.no_grad():
+                result = forward(*arguments)
+        except BaseException as error:
+            self.channel.send({"done": nonce, "error": error_message(error, str(self.path))})
+            return
+        self.channel.send({"done": nonce})
+        self.channel.send({"copied": nonce, **self._copy_out(result)})
+
+    def _copy_out(self, result: Any) -> dict[str, Any]:
+        try:
+            structure, tensors = pack(result)
+            odd = [type(t).__name__ for t in tensors if type(t) is not torch.Tensor and not _is_parameter(t)]
+            if odd:
+                return {"mismatch": f"returns a {odd[0]}, not a plain torch.Tensor"}
+            layout = describe_layout(tensors, contiguous=True)
+        except Unsupported as error:
+            return {"mismatch": str(error)}
+        if self.output is None:
+            return {"structure": structure, "layout": layout}
+        for i, (entry, expected) in enumerate(zip(layout, self.output_layout, strict=False)):
+            if entry["dtype"] != expected["dtype"]:
+                return {"mismatch": f"output {i} has dtype {entry['dtype']}, expected {expected['dtype']}"}
+            if entry["shape"] != expected["shape"]:
+                return {"mismatch": f"output {i} has shape {entry['shape']}, expected {expected['shape']}"}
+        if skeleton(structure) != self.output_structure:
+            return {"mismatch": "returns another structure of values than the reference"}
+        for view, tensor in zip(self.output_views, tensors, strict=True):
+            view.copy_(tensor)
+        reused = _same_memory(tensors, self._last)
+        self._last = tensors  # kept alive during the next call, as a caller's loop variable would be
+        return {"reused": reused, "values": plain_values(structure)}
+
+    def map_inputs(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Takes one region per slot, all of one layout."""
+        sizes = message["sizes"]
+        self.input_regions = [Region(fd, size) for fd, size in zip(message["fd_list"], sizes, strict=True)]
+        self.input_tensors = [region.views(message["layout"]) for region in self.input_regions]
+        self.arguments = [unpack(message["structure"], tensors) for tensors in self.input_tensors]
+        return {"ok": True}
+
+    def map_output(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.output = Region(message["fd_list"][0], message["sizes"][0])
+        self.output_layout, self.output_structure = message["layout"], message["structure"]
+        self.output_views = self.output.views(self.output_layout)
+        return {"ok": True}
+
+    def map_state(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.state = Region(message["fd_list"][0], message["sizes"][0])
+        self.state_layout = message["layout"]
+        return {"ok": True}
+
+
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.nn.Parameter
+
+
+def _same_memory(now: list[torch.Tensor], before: list[torch.Tensor]) -> bool:
+    pointers = {t.untyped_storage().data_ptr() for t in before if t.numel()}
+    return any(t.untyped_storage().data_ptr() in pointers for t in now if t.numel())

@@ -1,0 +1,172 @@
+"""The judge: one process per request that owns inputs, seeds, clock, comparison and verdict.
+
+It forks its children before it has read the request, so that a candidate inherits nothing of it, and it never
+runs a line of the candidate. Children only ever hand back bytes in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from harness.worker import environment
+from harness.worker.admission import admit, look_at_candidate, look_at_problem
+from harness.worker.model import Evaluation
+from harness.worker.rounds import Rounds, compare_all
+from harness.worker.side import ChildFailure, Mismatch
+from harness.worker.stats import ratio_interval, summary
+from harness.worker.timing import Contestant, Measurement, Stopwatch
+from harness.worker.trial import Trial, Verdict, same_bytes
+
+LOG_TAIL = 6000
+# Timed contents are compared without a double-precision result. A candidate that came close to its limits before,
+# or was accepted because eager is just as far off, gets this multiple of what it needed.
+TIMED_WIDENING = 4.0
+
+
+def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
+    """The verdict; raises nothing that a problem or a candidate can cause."""
+    result = trial.result
+    result.device = environment.cpu_name()
+    result.environment = {**environment.facts(), "threads": str(trial.threads)}
+    try:
+        look_at_problem(trial)
+        look_at_candidate(trial)
+        admit(trial, require_sandbox=require_sandbox)
+        Rounds(trial).run()
+        if trial.request.timing_budget_s > 0 and not trial.interpreted:
+            _time(trial)
+        result.status, result.reason = "correct", _summary(trial)
+    except Verdict as verdict:
+        result.status, result.reason = verdict.status, verdict.reason
+    except Mismatch as mismatch:
+        result.status, result.reason = "incorrect", str(mismatch)
+    except ChildFailure as failure:
+        _blame(trial, failure)
+    if result.status == "incorrect" and trial.interpreted and _has_bfloat16(trial):
+        result.status = "harness_error"
+        result.reason = f"Triton's interpreter computes bfloat16 wrongly, so this proves nothing: {result.reason}"
+    if result.status not in ("correct", "incorrect"):
+        result.log = result.log or trial.candidate.child.log.text()[-LOG_TAIL:]
+    if trial.rounds:
+        _record(trial)
+    if result.status != "correct":  # times of something wrong are no performance figure
+        result.timed, result.speedup, result.speedup_ci, result.speedups = False, None, None, {}
+    return result
+
+
+def _time(trial: Trial) -> None:
+    request, result = trial.request, trial.result
+    contestants = [Contestant("eager", trial.reference, "eager")]
+    if request.measure_compile or request.baseline == "compile":
+        problem = _compile_reference(trial)
+        if problem and request.baseline == "compile":
+            raise Verdict("harness_error", f"no torch.compile baseline: {problem}")
+        if problem:
+            trial.flag("no-compile-baseline", "warning", problem)
+        else:
+            contestants.append(Contestant("compile", trial.reference, "compile"))
+    contestants.append(Contestant("candidate", trial.candidate, "candidate"))
+    for slot in range(trial.slots):
+        trial.fresh(slot)
+        trial.hand_over(slot)
+    tolerance = trial.tolerance
+    if trial.comparison.limit_share > 1 / TIMED_WIDENING:
+        tolerance = tolerance.widened(TIMED_WIDENING * trial.comparison.limit_share)
+
+    def check(mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> None:
+        trial.timed_checks += 1
+        problem = compare_all(trial, mine, theirs, tolerance).problem
+        if problem:
+            raise Mismatch(f"{problem} (a timed call)")
+
+    trusted = trial.stable
+    if not trusted:
+        trial.flag("timed-calls-unchecked", "warning", "outputs of timed calls cannot be compared: they are random")
+    stopwatch = Stopwatch(contestants, trial.pool, check if trusted else None, trial.rng, request.run_limit_s)
+    measured = stopwatch.measure(request.timing_budget_s, trial.typical_s)
+    for slot in range(trial.slots):
+        if not same_bytes(trial.candidate.flats[slot], trial.reference.flats[slot]):
+            raise Mismatch("changes its inputs, which the reference does not (a timed call)")
+    _report_times(trial, measured)
+
+
+def _compile_reference(trial: Trial) -> str:
+    """Compiles the reference in its own child; returns why it could not, or an empty string."""
+    try:
+        message = {"op": "compile", "seed": trial.seed()}
+        trial.reference.ask(message, trial.request.build_limit_s, what="torch.compile of the reference")
+        trial.typical_s["compile"] = min(
+            trial.reference.call(0, trial.request.run_limit_s, "compile", trial.seed()) for _ in range(2)
+        )
+    except ChildFailure as failure:
+        if not failure.log:  # the child is gone, and eager with it
+            raise
+        return str(failure)
+    return ""
+
+
+def _report_times(trial: Trial, measured: Measurement) -> None:
+    result = trial.result
+    mine = measured.blocks["candidate"]
+    result.timed = True
+    result.candidate_ms = summary([t for block in mine for t in block])
+    for name in ("eager", "compile"):
+        if name not in measured.blocks:
+            continue
+        blocks = measured.blocks[name]
+        result.baselines[f"{name}_ms"] = summary([t for block in blocks for t in block])["median"]
+        ratio, low, high = ratio_interval(blocks, mine, seed=trial.seed())
+        result.speedups[name] = {"speedup": ratio, "lo": low, "hi": high}
+    own = result.speedups[trial.request.baseline]
+    result.speedup, result.speedup_ci = own["speedup"], (own["lo"], own["hi"])
+
+
+def _summary(trial: Trial) -> str:
+    result = trial.result
+    if result.speedup is None or result.speedup_ci is None:
+        return f"agrees with the reference in {trial.rounds} rounds; not timed"
+    low, high = result.speedup_ci
+    return f"{result.speedup:.2f}x of {result.baseline} (95 % interval {low:.2f} to {high:.2f})"
+
+
+def _record(trial: Trial) -> None:
+    worst = trial.comparison
+    dtypes = [entry["dtype"] for entry in trial.output_layout]
+    limit = max(trial.tolerance.elementwise(dtype) for dtype in dtypes)
+    trial.result.correctness = {
+        "rounds": trial.rounds,
+        "timed_checks": trial.timed_checks,
+        "max_abs_err": worst.max_abs_err,
+        "max_rel_err": worst.max_rel_err,
+        "rel_frobenius": worst.rel_frobenius,
+        "err_vs_fp64": worst.err_vs_fp64,
+        "eager_err_vs_fp64": worst.eager_err_vs_fp64,
+        "atol": limit,
+        "rtol": limit,
+    }
+
+
+def _blame(trial: Trial, failure: ChildFailure) -> None:
+    """A child failed: whose fault is it, and what is that called?"""
+    result = trial.result
+    result.log = failure.log or failure.side.child.log.text()[-LOG_TAIL:]
+    if failure.side is trial.reference:
+        if trial.rounds:
+            result.status, result.reason = "harness_error", f"the reference failed later on: {failure}"
+        else:
+            text = str(failure).removeprefix("InvalidProblem: ")
+            result.status, result.reason = "invalid_problem", text
+        return
+    if failure.kind == "memory":
+        limit = trial.request.memory_limit / (1 << 30)
+        result.status, result.reason = "runtime_error", f"over the memory limit of {limit:.3g} GiB: {failure}"
+    elif failure.kind in ("timeout", "compile_error"):
+        result.status, result.reason = failure.kind, str(failure)  # type: ignore[assignment]
+    else:
+        result.status, result.reason = "runtime_error", str(failure)
+
+
+def _has_bfloat16(trial: Trial) -> bool:
+    return any(entry["dtype"] == "bfloat16" for entry in (*trial.layout, *trial.output_layout))

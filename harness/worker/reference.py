@@ -1,0 +1,193 @@
+"""The reference child: loads the problem, makes inputs, perturbs weights and runs the reference. Trusted code."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.worker import sandbox
+from harness.worker.child import Server, float_state, load_module, seeded
+from harness.worker.values import Region, Unsupported, describe_layout, dtype_name, pack, unpack
+from harness.worker.wire import Channel
+
+KNOWN_META = {"tolerance", "ops", "notes"}
+UNSUPPORTED_META = {"shapes": "several shape sets", "backward": "comparing gradients"}
+
+
+class InvalidProblem(Exception):
+    """The problem file breaks the contract; the text is one line for a person."""
+
+
+class ReferenceServer(Server):
+    """Serves the judge with everything it must know about the reference."""
+
+    def __init__(self, channel: Channel, path: Path) -> None:
+        super().__init__(channel, path)
+        self.model: torch.nn.Module
+        self.module: Any = None
+        self.pending: list[torch.Tensor] = []
+        self.initial: dict[str, torch.Tensor] = {}
+        self.double: torch.nn.Module | None = None
+        self.handlers |= {
+            "enter": self.enter,
+            "load": self.load,
+            "generate": self.generate,
+            "store": self.store,
+            "set_state": self.set_state,
+            "map_double": self.map_double,
+            "call_double": self.call_double,
+            "compile": self.compile,
+        }
+
+    def enter(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Moves into a folder of its own; what torch.compile builds goes to a cache that only references use."""
+        folder = Path(message["folder"])
+        os.chdir(folder)
+        self.path = folder / "problem.py"
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = message["cache"]
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        sandbox.limit_resources({}, message["memory"])
+        return {"ok": True}
+
+    def load(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Imports the problem and constructs its Model under the given seed."""
+        torch.set_num_threads(message["threads"])
+        self.module = load_problem_module(message["source"], self.path)
+        init = list(self.module.get_init_inputs())
+        structure, tensors = pack(init)
+        if tensors:
+            raise InvalidProblem("get_init_inputs() returns tensors: that is not supported yet")
+        model = seeded(lambda: self.module.Model(*init), message["seed"])
+        self.use(model)
+        state = float_state(model)
+        return {
+            "init": structure,
+            "state": [[name, *_floating(t)] for name, t in state.items()],
+            "state_layout": describe_layout(list(state.values()), contiguous=True),
+            "tolerance": self.module.__dict__.get("META", {}).get("tolerance", {}),
+        }
+
+    def use(self, model: Any) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise InvalidProblem("Model is not a torch.nn.Module")
+        self.model = model
+        self.initial = {name: t.detach().clone() for name, t in float_state(model).items()}
+        self.forwards = {"eager": model}
+
+    def generate(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Draws one set of inputs under a seed and says what it looks like."""
+        inputs = seeded(self.module.get_inputs, message["seed"])
+        if not isinstance(inputs, list | tuple):
+            raise InvalidProblem("get_inputs() must return a list")
+        structure, self.pending = pack(list(inputs))
+        if not self.pending:
+            raise InvalidProblem("get_inputs() returns no tensor")
+        if all(t.numel() == 0 for t in self.pending):
+            raise InvalidProblem("get_inputs() returns only empty tensors")
+        return {"structure": structure, "layout": describe_layout(self.pending, contiguous=False)}
+
+    def store(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Writes the inputs drawn last into one slot."""
+        self.input_regions[message["slot"]].write(message["layout"], self.pending)
+        return {"ok": True}
+
+    def set_state(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Sets weights to their initial values (seed None) or perturbed ones, and publishes them."""
+        generator = torch.Generator()
+        seed = message["seed"]
+        if seed is not None:
+            generator.manual_seed(seed)
+        state = float_state(self.model)
+        parameters = {name for name, _ in self.model.named_parameters()}
+        with torch.no_grad():
+            for name, tensor in state.items():
+                value = self.initial[name]
+                if seed is not None:
+                    value = perturbed(value, generator, parameter=name in parameters)
+                tensor.copy_(value)
+        if self.state is not None:
+            self.state.write(self.state_layout, list(state.values()))
+        self.double = None
+        return {"ok": True}
+
+    def map_double(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.double_output = Region(message["fd_list"][0], message["sizes"][0])
+        self.double_layout = message["layout"]
+        return {"ok": True}
+
+    def call_double(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Runs the reference in double precision on one slot."""
+        if self.double is None:
+            self.double = copy.deepcopy(self.model).double()
+        _, tensors = pack(self.arguments[message["slot"]])
+        wide = [t.double() if t.is_floating_point() else t.clone() for t in tensors]
+        structure, _ = pack(self.arguments[message["slot"]])
+        torch.manual_seed(message["seed"])
+        with torch.no_grad():
+            _, results = pack(self.double(*unpack(structure, wide)))
+        for entry, result in zip(self.double_layout, results, strict=True):
+            if list(result.shape) != entry["shape"] or dtype_name(result.dtype) != entry["dtype"]:
+                raise Unsupported("the reference does not keep double precision")
+        self.double_output.write(self.double_layout, [r.contiguous() for r in results])
+        return {"ok": True}
+
+    def compile(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Adds the torch.compile'd reference under the name `compile` and runs it once."""
+        compiled = torch.compile(self.model)
+        torch.manual_seed(message["seed"])
+        with torch.no_grad():
+            compiled(*self.arguments[0])
+        self.forwards["compile"] = compiled
+        return {"ok": True}
+
+
+def load_problem_module(source: str, path: Path) -> Any:
+    """Imports a problem and checks its contract; raises InvalidProblem."""
+    try:
+        module = load_module("kernelevolve_problem", source, path)
+    except SyntaxError as error:
+        raise InvalidProblem(f"syntax error in line {error.lineno}: {error.msg}") from error
+    for name in ("Model", "get_inputs", "get_init_inputs"):
+        if not callable(module.__dict__.get(name)):
+            raise InvalidProblem(f"the problem defines no {name}")
+    meta = module.__dict__.get("META", {})
+    if not isinstance(meta, dict):
+        raise InvalidProblem("META is not a dictionary")
+    for key, what in UNSUPPORTED_META.items():
+        if meta.get(key):
+            raise InvalidProblem(f"META[{key!r}]: {what} is not supported yet")
+    unknown = sorted(set(meta) - KNOWN_META - set(UNSUPPORTED_META))
+    if unknown:
+        raise InvalidProblem(f"META has unknown keys: {', '.join(map(str, unknown))}")
+    return module
+
+
+def perturbed(value: torch.Tensor, generator: torch.Generator, *, parameter: bool) -> torch.Tensor:
+    """The tensor away from its default, with its sign kept where all of it has one sign.
+
+    Integers stay. Buffers change only where all elements are equal (running statistics at their start): a mask
+    or a table of positions is part of the problem's structure.
+    """
+    if not value.is_floating_point() or value.numel() == 0:
+        return value
+    if not parameter and not bool((value == value.flatten()[0]).all()):
+        return value
+    wide = value.double()
+    noise = torch.randn(value.shape, dtype=torch.float64, generator=generator)
+    scale = float(wide.square().mean().sqrt())
+    if scale == 0.0 or not math.isfinite(scale):
+        changed = 0.1 * noise
+    elif bool((wide > 0).all()) or bool((wide < 0).all()):
+        changed = wide * torch.exp(0.2 * noise)
+    else:
+        changed = wide + 0.2 * scale * noise
+    return changed.to(value.dtype)
+
+
+def _floating(tensor: torch.Tensor) -> tuple[bool, list[int]]:
+    return tensor.is_floating_point() or tensor.is_complex(), list(tensor.shape)

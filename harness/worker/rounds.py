@@ -1,0 +1,165 @@
+"""The rounds of correctness: fresh seeds, other distributions, edits in place, other weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from harness.worker.admission import equal_weights
+from harness.worker.compare import Comparison, Tolerance, compare
+from harness.worker.inputs import DISTRIBUTIONS, sparse_edit
+from harness.worker.side import ChildFailure, Mismatch
+from harness.worker.trial import LOAD_LIMIT_S, Trial, all_finite, same_bytes
+
+MIN_ROUNDS = 5
+DOUBLE_LIMIT = 1 << 26  # elements of outputs or inputs from which on no double-precision result is computed
+
+
+class Rounds:
+    """Runs the rounds of one trial; raises Mismatch for the first that fails."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.double: list[torch.Tensor] | None = self._double_outputs()
+
+    def run(self) -> None:
+        """At least five rounds: two fresh seeds, each distribution that fits, edits in place, new weights."""
+        trial, last = self.trial, self.trial.slots - 1
+        trial.fresh(0)
+        self._round(0, "fresh inputs")
+        trial.fresh(last)
+        self._round(last, "fresh inputs")
+        for i, name in enumerate(DISTRIBUTIONS):
+            slot = i % trial.slots
+            if self._redistribute(slot, name):
+                self._round(slot, f"inputs of {name}")
+        edit = sparse_edit(trial.reference.flats, 0, trial.generator)
+        if self._try_edit(edit):
+            self._round(0, "a few elements changed in place")
+        if trial.matching.needed and trial.matching.names is not None:
+            equal_weights(trial)
+            trial.fresh(last)
+            self._round(last, "weights loaded anew")
+        while trial.rounds < max(MIN_ROUNDS, trial.request.rounds):
+            trial.fresh(trial.rounds % trial.slots)
+            self._round(trial.rounds % trial.slots, "fresh inputs")
+
+    def _round(self, slot: int, what: str) -> None:
+        trial = self.trial
+        seed = trial.seed()
+        trial.hand_over(slot)
+        seconds = trial.candidate.call(slot, trial.request.run_limit_s, "candidate", seed)
+        trial.typical_s["candidate"] = min(seconds, trial.typical_s.get("candidate", math.inf))
+        seconds = trial.call_reference(slot, seed)
+        trial.typical_s["eager"] = min(seconds, trial.typical_s["eager"])
+        trial.rounds += 1
+        exact = self._exact(slot, seed)
+        result = compare_all(trial, trial.candidate.outputs, trial.reference.outputs, trial.tolerance, exact)
+        trial.comparison.absorb(result)
+        if result.problem:
+            raise Mismatch(f"{result.problem} ({what})")
+        if trial.candidate.values != trial.reference.values and trial.stable:
+            _compare_values(trial.candidate.values, trial.reference.values, what)
+        for i, (theirs, ours) in enumerate(
+            zip(trial.candidate.flats[slot], trial.reference.flats[slot], strict=True)
+        ):
+            if not same_bytes([theirs], [ours]):
+                raise Mismatch(f"changes its input {i}, which the reference does not ({what})")
+        if len(trial.pool) < 4:
+            trial.pool.append([t.clone() for t in trial.reference.flats[slot]])
+
+    # -- other contents --------------------------------------------------------------------------------
+
+    def _redistribute(self, slot: int, name: str) -> bool:
+        """Rewrites the floating inputs of a slot; keeps only what the reference takes and stays finite with."""
+        trial = self.trial
+        flats = trial.reference.flats[slot]
+        chosen = [i for i, t in enumerate(flats) if t.is_floating_point()]
+        if not chosen or not self._reference_is_fine(slot):
+            return False
+        saved = [t.clone() for t in flats]
+        changed = {i: DISTRIBUTIONS[name](flats[i], trial.generator) for i in chosen}
+        attempts = [chosen] if len(chosen) == 1 else [chosen, *([i] for i in chosen)]
+        for attempt in attempts:
+            for i, flat in enumerate(flats):
+                flat.copy_(changed[i] if i in attempt else saved[i])
+            if self._reference_is_fine(slot):
+                return True
+        for flat, value in zip(flats, saved, strict=True):
+            flat.copy_(value)
+        trial.flag("distribution-skipped", "info", f"the reference does not take inputs of {name}")
+        return False
+
+    def _try_edit(self, edit: Any) -> bool:
+        undo = edit.apply(self.trial.reference.flats)
+        if self._reference_is_fine(edit.slot):
+            return True
+        undo.apply(self.trial.reference.flats)
+        self.trial.flag("edits-skipped", "info", "the reference does not take inputs with exchanged elements")
+        return False
+
+    def _reference_is_fine(self, slot: int) -> bool:
+        trial = self.trial
+        try:
+            trial.call_reference(slot, trial.seed())
+        except ChildFailure as failure:
+            if failure.log:  # it raised; a reference that died ends the trial
+                return False
+            raise
+        return all_finite(trial.reference.outputs)
+
+    # -- double precision ------------------------------------------------------------------------------
+
+    def _double_outputs(self) -> list[torch.Tensor] | None:
+        trial = self.trial
+        layout, offset = [], 0
+        elements = sum(e["span"] for e in (*trial.output_layout, *trial.layout))
+        floating = [e for e in trial.output_layout if e["dtype"] in ("float64", "float32", "float16", "bfloat16")]
+        if elements > DOUBLE_LIMIT or not floating:
+            return None
+        for entry in trial.output_layout:
+            dtype = "float64" if entry in floating else entry["dtype"]
+            layout.append({**entry, "dtype": dtype, "offset": offset})
+            offset += entry["span"] * 16 + 256
+        return trial.reference.map_double(layout, LOAD_LIMIT_S)
+
+    def _exact(self, slot: int, seed: int) -> list[torch.Tensor] | None:
+        """The reference's outputs in double precision, as long as it can be run that way."""
+        if self.double is None:
+            return None
+        message = {"op": "call_double", "slot": slot, "seed": seed}
+        try:
+            self.trial.reference.ask(message, 4 * self.trial.request.run_limit_s)
+        except ChildFailure as failure:
+            if not failure.log:
+                raise
+            self.double = None
+            text = f"the reference does not run in double precision ({failure})"
+            self.trial.flag("no-fp64-reference", "info", text[:300])
+        return self.double
+
+
+def compare_all(
+    trial: Trial,
+    candidate: Sequence[torch.Tensor],
+    reference: Sequence[torch.Tensor],
+    tolerance: Tolerance,
+    double: Sequence[torch.Tensor] | None = None,
+) -> Comparison:
+    """All outputs of one call."""
+    result = Comparison()
+    for i, (mine, theirs) in enumerate(zip(candidate, reference, strict=True)):
+        exact = double[i] if double is not None and double[i].dtype == torch.float64 else None
+        label = "output" if len(trial.output_layout) == 1 else f"output {i}"
+        result.absorb(compare(mine, theirs, tolerance, exact, label))
+    return result
+
+
+def _compare_values(candidate: Sequence[Any], reference: Sequence[Any], what: str) -> None:
+    for mine, theirs in zip(candidate, reference, strict=True):
+        close = isinstance(theirs, float) and isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-5)
+        if mine != theirs and not close:
+            raise Mismatch(f"returns {str(mine)[:40]} where the reference returns {str(theirs)[:40]} ({what})")

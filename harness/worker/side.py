@@ -1,0 +1,141 @@
+"""The judge's view of one child: its memory, its calls, and what went wrong with it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from harness.worker.processes import LOG_LIMIT, Child, describe_status
+from harness.worker.values import Region, layout_bytes
+from harness.worker.wire import Closed, Late, WireError
+
+_clock = time.perf_counter
+
+
+class ChildFailure(Exception):
+    """A child raised, died, was too slow or broke the protocol. `kind`: see Evaluation.status, or `memory`."""
+
+    def __init__(self, side: Side, kind: str, text: str, log: str = "") -> None:
+        super().__init__(text)
+        self.side, self.kind, self.log = side, kind, log
+
+
+class Mismatch(Exception):
+    """A candidate returned something of another kind than the reference."""
+
+
+class Side:
+    """One child together with the memory it shares with the judge."""
+
+    def __init__(self, child: Child, rng: random.Random) -> None:
+        self.child = child
+        self.rng = rng
+        self.slots: list[Region] = []
+        self.flats: list[list[torch.Tensor]] = []
+        self.output: Region | None = None
+        self.outputs: list[torch.Tensor] = []
+        self.state: Region | None = None
+        self.values: list[Any] = []  # plain values among the results of the last call
+
+    def ask(self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = (), what: str = "") -> dict[str, Any]:
+        """Sends one request and returns its answer; raises ChildFailure."""
+        try:
+            self.child.channel.send({**message, "fds": len(fds)} if fds else message)
+            if fds:
+                self.child.channel.send({}, tuple(fds))
+            answer = self.child.channel.receive(timeout_s)
+        except WireError as error:
+            raise self.failure(error, timeout_s, what or message["op"]) from error
+        self._raise_error(answer, what or message["op"])
+        return answer
+
+    def call(self, slot: int, timeout_s: float, which: str, seed: int) -> float:
+        """Runs one forward; returns the seconds of the round trip by the judge's clock, results copied out after.
+
+        Raises ChildFailure, or Mismatch where the results are of another structure, dtype or shape.
+        """
+        elapsed, answer = self.first_call(slot, timeout_s, which, seed)
+        if "mismatch" in answer:
+            raise Mismatch(str(answer["mismatch"])[:400])
+        if answer.get("reused"):
+            raise Mismatch("forward returns the same memory on every call: an earlier result would change")
+        self.values = answer.get("values", [])
+        return elapsed
+
+    def first_call(self, slot: int, timeout_s: float, which: str, seed: int) -> tuple[float, dict[str, Any]]:
+        """Like `call`, with what the child says about its results."""
+        nonce = self.rng.getrandbits(62)
+        channel = self.child.channel
+        message = {"op": "call", "slot": slot, "which": which, "seed": seed, "nonce": nonce}
+        try:
+            start = _clock()
+            channel.send(message)
+            done = channel.receive(timeout_s)
+            elapsed = _clock() - start
+            if done.get("done") != nonce:
+                raise WireError("answered out of turn")
+            self._raise_error(done, "forward")
+            answer = channel.receive(timeout_s)
+        except WireError as error:
+            raise self.failure(error, timeout_s, "forward") from error
+        if answer.get("copied") != nonce:
+            raise self.failure(WireError("answered out of turn"), timeout_s, "forward")
+        return elapsed, answer
+
+    def noop(self, seed: int) -> float:
+        """Seconds of an empty round trip."""
+        nonce = self.rng.getrandbits(62)
+        try:
+            start = _clock()
+            self.child.channel.send({"op": "noop", "seed": seed, "nonce": nonce})
+            self.child.channel.receive(10.0)
+            return _clock() - start
+        except WireError as error:
+            raise self.failure(error, 10.0, "noop") from error
+
+    def map_inputs(self, structure: Any, layout: list[dict[str, Any]], slots: int, timeout_s: float) -> None:
+        size = layout_bytes(layout)
+        self.slots = [Region.create(size) for _ in range(slots)]
+        self.flats = [[region.flat(entry) for entry in layout] for region in self.slots]
+        message = {"op": "map_inputs", "structure": structure, "layout": layout, "sizes": [size] * slots}
+        self.ask(message, timeout_s, [region.fd for region in self.slots])
+
+    def map_output(self, structure: Any, layout: list[dict[str, Any]], timeout_s: float) -> None:
+        self.output = self._share("map_output", layout, timeout_s, structure=structure)
+        self.outputs = self.output.views(layout)
+
+    def map_state(self, layout: list[dict[str, Any]], timeout_s: float) -> None:
+        self.state = self._share("map_state", layout, timeout_s)
+
+    def map_double(self, layout: list[dict[str, Any]], timeout_s: float) -> list[torch.Tensor]:
+        return self._share("map_double", layout, timeout_s).views(layout)
+
+    def _share(self, op: str, layout: list[dict[str, Any]], timeout_s: float, **more: Any) -> Region:
+        region = Region.create(layout_bytes(layout))
+        self.ask({"op": op, "layout": layout, "sizes": [region.size], **more}, timeout_s, [region.fd])
+        return region
+
+    def failure(self, error: WireError, timeout_s: float, what: str) -> ChildFailure:
+        """What a broken channel means, from how the process ended."""
+        log = self.child.log
+        if isinstance(error, Late):
+            return ChildFailure(self, "timeout", f"{what} took longer than {timeout_s:g} s")
+        if log.flooded:
+            return ChildFailure(self, "runtime_error", f"printed more than the output limit of {LOG_LIMIT >> 20} MiB")
+        if isinstance(error, Closed):
+            status = self.child.exit_status()
+            return ChildFailure(self, "runtime_error", f"the process {describe_status(status)} during {what}")
+        return ChildFailure(self, "runtime_error", f"wrote to the judge's private channel during {what} ({error})")
+
+    def _raise_error(self, answer: dict[str, Any], what: str) -> None:
+        error = answer.get("error")
+        if error is None:
+            return
+        if not isinstance(error, dict):
+            raise ChildFailure(self, "runtime_error", f"wrote to the judge's private channel during {what}")
+        kind = {"compile": "compile_error", "memory": "memory"}.get(str(error.get("kind")), "runtime_error")
+        raise ChildFailure(self, kind, str(error.get("text"))[:800], str(error.get("log", ""))[-8000:])

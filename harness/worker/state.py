@@ -1,0 +1,39 @@
+"""Which of a candidate's parameters and buffers takes which of the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Entry = tuple[str, bool, list[int]]  # state-dict name, whether it is floating, shape
+
+
+@dataclass(frozen=True)
+class Matching:
+    """`names` pairs a candidate's state with layout entries; None where it cannot be paired.
+
+    `needed` is False where the reference has no floating state at all; `empty` says that the candidate has none.
+    """
+
+    names: list[tuple[str, int]] | None
+    needed: bool = True
+    empty: bool = False
+    detail: str = ""
+
+
+def match_state(reference: Sequence[Entry], candidate: Sequence[Entry]) -> Matching:
+    """By name and shape; else by order, where the floating shapes are the same one by one."""
+    wanted = [(i, name, list(shape)) for i, (name, floating, shape) in enumerate(reference) if floating]
+    if not wanted:
+        return Matching([], needed=False)
+    offered = {str(name): list(shape) for name, _, shape in candidate}
+    floating = [(str(name), list(shape)) for name, is_floating, shape in candidate if is_floating]
+    missing = [name for _, name, shape in wanted if offered.get(name) != shape]
+    if not missing:
+        names = [(name, i) for i, (name, _, shape) in enumerate(reference) if offered.get(name) == list(shape)]
+        return Matching(names)
+    if [shape for _, _, shape in wanted] == [shape for _, shape in floating]:
+        return Matching([(name, i) for (name, _), (i, _, _) in zip(floating, wanted, strict=True)])
+    shown = ", ".join(missing[:4]) + (" …" if len(missing) > 4 else "")
+    detail = f"no {shown} of the reference's shape: the judge loads weights by state-dict name"
+    return Matching(None, empty=not floating, detail=detail)

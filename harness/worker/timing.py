@@ -1,0 +1,142 @@
+"""Measuring: blocks of calls of the reference and the candidate, interleaved, on contents nobody has seen before."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from harness.worker.inputs import Edit, sparse_edit
+from harness.worker.side import Side
+
+SETTLE_S = 0.003  # other processes' OpenMP threads spin this long at most before they sleep
+SAMPLE = 4096  # elements of each output compared after an ordinary timed call
+MIN_ROUNDS, MAX_ROUNDS = 6, 40
+MIN_CALLS, MAX_CALLS = 3, 8
+SLOW_CYCLE_S = 0.3  # from here on, one timed call a block has to do
+FRESH_SHARE = 0.5  # of the rounds rewrite one slot completely
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Something to be timed: a child and the name of its forward."""
+
+    name: str
+    side: Side
+    which: str
+
+
+@dataclass
+class Measurement:
+    """Seconds per call, block by block, round trip taken off; blocks of one index belong together."""
+
+    blocks: dict[str, list[list[float]]] = field(default_factory=dict)
+    round_trip_s: float = 0.0
+    checked: int = 0
+
+
+@dataclass
+class Plan:
+    """One set of contents that every contestant sees: edits in order, the slots called, the elements compared."""
+
+    edits: list[Edit]
+    positions: list[list[torch.Tensor]]
+    fresh: int | None  # this slot is rewritten from that pool entry first
+    pool: int
+
+
+Check = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
+
+
+class Stopwatch:
+    """Interleaves contestants in ABBA order until the budget is spent.
+
+    `pool` holds whole input sets (flat tensors) that replace a slot's contents now and then. `check` is called
+    with the results of the candidate and of eager on equal contents; it raises when they disagree.
+    """
+
+    def __init__(
+        self,
+        contestants: Sequence[Contestant],
+        pool: Sequence[Sequence[torch.Tensor]],
+        check: Check | None,
+        rng: random.Random,
+        call_limit_s: float,
+    ) -> None:
+        self.contestants, self.pool, self.check = list(contestants), pool, check
+        self.rng = rng
+        self.call_limit_s = call_limit_s
+        self.generator = torch.Generator().manual_seed(rng.getrandbits(62))
+
+    def measure(self, budget_s: float, typical_s: dict[str, float]) -> Measurement:
+        """Times all contestants for about `budget_s` seconds; `typical_s` are rough seconds per call."""
+        first = self.contestants[0].side
+        round_trip = statistics.median(first.noop(self.rng.getrandbits(31)) for _ in range(41))
+        result = Measurement({c.name: [] for c in self.contestants}, round_trip)
+        cycle = sum(typical_s.values())
+        least = MIN_CALLS if cycle < SLOW_CYCLE_S else 1
+        calls = int(min(MAX_CALLS, max(least, budget_s / max(cycle, 1e-6) / MIN_ROUNDS - 1)))
+        start = time.monotonic()
+        for number in range(MAX_ROUNDS):
+            spent = time.monotonic() - start
+            if (number >= MIN_ROUNDS and spent > budget_s) or (number >= 2 and spent > 3 * budget_s):
+                break
+            self._round(number, max(least, calls + self.rng.choice((-1, 0, 1))), result)
+        return result
+
+    def _round(self, number: int, count: int, result: Measurement) -> None:
+        order = self.contestants if number % 2 == 0 else self.contestants[::-1]
+        plan = self._plan(count)
+        seen: dict[str, list[list[torch.Tensor]]] = {}
+        for i, contestant in enumerate(order):
+            again = any(later.side is contestant.side for later in order[i + 1 :])
+            times, seen[contestant.name] = self._block(contestant, plan, result.round_trip_s, undo=again)
+            result.blocks[contestant.name].append(times)
+        if self.check is not None:
+            self._compare(seen, result)
+
+    def _plan(self, count: int) -> Plan:
+        side = self.contestants[0].side
+        slots = range(len(side.flats))
+        fresh = self.rng.choice(slots) if self.pool and self.rng.random() < FRESH_SHARE else None
+        pool = self.rng.randrange(len(self.pool)) if self.pool else 0
+        contents = [list(self.pool[pool]) if slot == fresh else list(side.flats[slot]) for slot in slots]
+        edits = [sparse_edit(contents, self.rng.choice(slots), self.generator) for _ in range(count + 1)]
+        positions = [[self._sample(view.numel()) for view in side.outputs] for _ in edits]
+        return Plan(edits, positions, fresh, pool)
+
+    def _sample(self, size: int) -> torch.Tensor:
+        return torch.randint(max(size, 1), (min(SAMPLE, size),), generator=self.generator)
+
+    def _block(
+        self, contestant: Contestant, plan: Plan, round_trip_s: float, *, undo: bool
+    ) -> tuple[list[float], list[list[torch.Tensor]]]:
+        side = contestant.side
+        if plan.fresh is not None:
+            for tensor, value in zip(side.flats[plan.fresh], self.pool[plan.pool], strict=True):
+                tensor.copy_(value)
+        time.sleep(SETTLE_S)
+        times, outputs, undos = [], [], []
+        last = len(plan.edits) - 1
+        for i, edit in enumerate(plan.edits):
+            undos.append(edit.apply(side.flats))
+            elapsed = side.call(edit.slot, self.call_limit_s, contestant.which, edit.seed)
+            if i > 0:  # the first call of a block only warms up
+                times.append(max(elapsed - round_trip_s, 1e-7))
+            flat = [view.reshape(-1) for view in side.outputs]
+            sampled = plan.positions[i]
+            outputs.append([v.clone() if i == last else v[p] for v, p in zip(flat, sampled, strict=True)])
+        if undo:  # another contestant of this child starts from the same contents
+            for edit in reversed(undos):
+                edit.apply(side.flats)
+        return times, outputs
+
+    def _compare(self, seen: dict[str, list[list[torch.Tensor]]], result: Measurement) -> None:
+        assert self.check is not None
+        for theirs, mine in zip(seen["eager"], seen["candidate"], strict=True):
+            self.check(mine, theirs)
+            result.checked += 1

@@ -1,0 +1,96 @@
+"""What the stages of one verdict share: the request, both sides, the random source, and the evaluation so far."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness.worker import environment
+from harness.worker.compare import Comparison, Tolerance
+from harness.worker.model import Evaluation, EvaluationRequest, Status
+from harness.worker.side import Side
+from harness.worker.state import Matching
+
+LOAD_LIMIT_S = 60.0
+
+
+class Verdict(Exception):
+    """Ends the trial with a status and one line."""
+
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+class Trial:
+    """One candidate against one problem."""
+
+    def __init__(self, request: EvaluationRequest, reference: Side, candidate: Side, scratch: Path) -> None:
+        self.request, self.reference, self.candidate, self.scratch = request, reference, candidate, scratch
+        self.rng = random.Random(request.seed if request.seed is not None else secrets.randbits(64))
+        self.generator = torch.Generator().manual_seed(self.seed())
+        self.threads = request.threads or environment.usable_cpus()
+        self.result = Evaluation("harness_error", target=request.target, baseline=request.baseline)
+        # Known once the problem has been looked at:
+        self.tolerance = Tolerance({})
+        self.structure: Any = None
+        self.layout: list[dict[str, Any]] = []
+        self.output_structure: Any = None
+        self.output_layout: list[dict[str, Any]] = []
+        self.init: Any = None
+        self.model_seed = self.seed()
+        self.state: list[Any] = []
+        self.state_layout: list[dict[str, Any]] = []
+        self.slots = 2
+        self.stable = True  # equal inputs and seeds give equal outputs
+        # Known once the candidate has been looked at:
+        self.interpreted = False
+        self.matching = Matching([], needed=False)
+        # Filled by the rounds:
+        self.comparison = Comparison()
+        self.rounds = 0
+        self.timed_checks = 0
+        self.pool: list[list[torch.Tensor]] = []
+        self.typical_s: dict[str, float] = {}
+
+    def seed(self) -> int:
+        return self.rng.getrandbits(62)
+
+    def flag(self, rule: str, severity: str, detail: str) -> None:
+        self.result.flags.append({"rule": rule, "severity": severity, "detail": detail})
+
+    def fresh(self, slot: int) -> None:
+        """New inputs under a new secret seed, in the reference's slot."""
+        self.reference.ask({"op": "generate", "seed": self.seed()}, LOAD_LIMIT_S, what="get_inputs()")
+        self.reference.ask({"op": "store", "slot": slot, "layout": self.layout}, LOAD_LIMIT_S)
+
+    def hand_over(self, slot: int) -> None:
+        """The same contents for the candidate."""
+        for theirs, ours in zip(self.candidate.flats[slot], self.reference.flats[slot], strict=True):
+            theirs.copy_(ours)
+
+    def call_reference(self, slot: int, seed: int) -> float:
+        return self.reference.call(slot, self.request.run_limit_s, "eager", seed)
+
+    def reference_output(self, slot: int, seed: int) -> list[torch.Tensor]:
+        """A copy of what the reference returns for a slot."""
+        self.call_reference(slot, seed)
+        return [t.clone() for t in self.reference.outputs]
+
+
+def same_bytes(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    """Bit-identical, NaN included."""
+    return all(
+        torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+        for a, b in zip(first, second, strict=True)
+        if a.numel()
+    )
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point() or t.is_complex())

@@ -1,0 +1,176 @@
+"""Arguments and results as plain JSON structures with numbered tensors, and tensors as bytes in shared memory.
+
+A structure is `{"t": i}` for tensor number i, `{"v": x}` for a plain value, `{"list"|"tuple": [...]}` or
+`{"dict": [[key, structure], ...]}`. A layout entry says where in a region a tensor lies:
+`{"dtype", "shape", "stride", "offset", "span"}`, offset in bytes, stride and span in elements.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from typing import Any
+
+import torch
+
+ALIGNMENT = 256
+SEALS = 0x0001 | 0x0002 | 0x0004  # F_SEAL_SEAL, _SHRINK, _GROW: a child cannot pull the memory from under the judge
+_F_ADD_SEALS = 1033
+
+DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool),
+        *(getattr(torch, n) for n in ("uint16", "uint32", "uint64") if hasattr(torch, n)),
+        *(getattr(torch, n) for n in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, n)),
+    )
+}
+
+
+class Unsupported(Exception):
+    """A value that cannot travel between the judge and its children."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def pack(value: Any) -> tuple[Any, list[torch.Tensor]]:
+    """The structure of `value` and its tensors in order; raises Unsupported."""
+    tensors: list[torch.Tensor] = []
+    return _pack(value, tensors), tensors
+
+
+def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return {"t": len(tensors) - 1}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"v": value}
+    if isinstance(value, torch.dtype):
+        return {"dtype": dtype_name(value)}
+    if isinstance(value, list):
+        return {"list": [_pack(v, tensors) for v in value]}
+    if isinstance(value, tuple):
+        return {"tuple": [_pack(v, tensors) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": [[key, _pack(v, tensors)] for key, v in value.items()]}
+    raise Unsupported(f"a value of type {type(value).__name__} is not supported")
+
+
+def unpack(structure: Any, tensors: list[torch.Tensor]) -> Any:
+    """The inverse of `pack`."""
+    ((kind, body),) = structure.items()
+    if kind == "t":
+        return tensors[body]
+    if kind == "dtype":
+        return DTYPES[body]
+    if kind == "list":
+        return [unpack(s, tensors) for s in body]
+    if kind == "tuple":
+        return tuple(unpack(s, tensors) for s in body)
+    if kind == "dict":
+        return {key: unpack(s, tensors) for key, s in body}
+    return body
+
+
+def skeleton(structure: Any) -> Any:
+    """The structure with its plain values replaced by their types."""
+    ((kind, body),) = structure.items()
+    if kind == "v":
+        return {"v": type(body).__name__}
+    if kind in ("list", "tuple"):
+        return {kind: [skeleton(s) for s in body]}
+    if kind == "dict":
+        return {"dict": [[key, skeleton(s)] for key, s in body]}
+    return structure
+
+
+def plain_values(structure: Any) -> list[Any]:
+    """The plain values of a structure in order."""
+    ((kind, body),) = structure.items()
+    if kind == "v":
+        return [body]
+    if kind in ("list", "tuple"):
+        return [v for s in body for v in plain_values(s)]
+    if kind == "dict":
+        return [v for _, s in body for v in plain_values(s)]
+    return []
+
+
+def describe_layout(tensors: list[torch.Tensor], *, contiguous: bool) -> list[dict[str, Any]]:
+    """Places for these tensors in one region; `contiguous` drops their strides. Raises Unsupported."""
+    layout, offset = [], 0
+    for tensor in tensors:
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            raise Unsupported(f"a {tensor.layout} or quantised tensor is not supported")
+        if dtype_name(tensor.dtype) not in DTYPES:
+            raise Unsupported(f"dtype {tensor.dtype} is not supported")
+        shape = list(tensor.shape)
+        stride = _contiguous_stride(shape) if contiguous else list(tensor.stride())
+        span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+        layout.append(
+            {"dtype": dtype_name(tensor.dtype), "shape": shape, "stride": stride, "offset": offset, "span": span}
+        )
+        offset += -(-span * tensor.element_size() // ALIGNMENT) * ALIGNMENT + ALIGNMENT
+    return layout
+
+
+def layout_bytes(layout: list[dict[str, Any]]) -> int:
+    """Size in bytes of a region that holds this layout (at least one page)."""
+    if not layout:
+        return mmap.PAGESIZE
+    last = layout[-1]
+    return max(mmap.PAGESIZE, last["offset"] + last["span"] * DTYPES[last["dtype"]].itemsize + ALIGNMENT)
+
+
+def _contiguous_stride(shape: list[int]) -> list[int]:
+    stride, step = [], 1
+    for n in reversed(shape):
+        stride.append(step)
+        step *= max(n, 1)
+    return stride[::-1]
+
+
+class Region:
+    """A piece of memory shared with one child, backed by a sealed memfd."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd, self.size = fd, size
+        self._map = mmap.mmap(fd, size)
+
+    @classmethod
+    def create(cls, size: int) -> Region:
+        fd = os.memfd_create("region", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, _F_ADD_SEALS, SEALS)
+        return cls(fd, size)
+
+    def flat(self, entry: dict[str, Any]) -> torch.Tensor:
+        """The memory behind one layout entry as a vector of its dtype."""
+        dtype = DTYPES[entry["dtype"]]
+        if entry["span"] == 0:
+            return torch.empty(0, dtype=dtype)
+        return torch.frombuffer(self._map, dtype=dtype, count=entry["span"], offset=entry["offset"])
+
+    def view(self, entry: dict[str, Any]) -> torch.Tensor:
+        """The tensor at one layout entry, sharing memory with the region."""
+        if entry["span"] == 0:
+            return torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
+        return self.flat(entry).as_strided(entry["shape"], entry["stride"])
+
+    def views(self, layout: list[dict[str, Any]]) -> list[torch.Tensor]:
+        return [self.view(entry) for entry in layout]
+
+    def write(self, layout: list[dict[str, Any]], tensors: list[torch.Tensor]) -> None:
+        """Copies tensors into their places. Overlapping memory (stride 0) is written once, as it lies."""
+        for entry, tensor in zip(layout, tensors, strict=True):
+            if entry["span"] == 0:
+                continue
+            source = tensor.detach()
+            if entry["stride"] == list(source.stride()):
+                self.flat(entry).copy_(source.as_strided((entry["span"],), (1,), source.storage_offset()))
+            else:
+                self.view(entry).copy_(source)

@@ -1,0 +1,178 @@
+"""The zygote: a process that has torch loaded and forks a judge for each request.
+
+It stays single-threaded and never runs a tensor operator: after a multi-threaded one, forked children hang.
+Started by the executor as `python -m harness.worker.zygote FD`, FD being one end of a stream socket.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.worker import environment, sandbox
+from harness.worker.wire import LARGE_FRAME, Channel, WireError
+
+
+def main(fd: int) -> None:
+    """Serves until the executor goes away. Each message comes with one descriptor: the request's own channel."""
+    import torch  # noqa: F401  (what makes a fork cheap)
+
+    import harness.worker.judge
+    import harness.worker.reference  # noqa: F401
+
+    sandbox.die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    environment.facts()
+    control = Channel(socket.socket(fileno=fd))
+    control.send({"ready": True})
+    while True:
+        try:
+            message, fds = control.receive_with_fds(1)
+        except (WireError, OSError):
+            return
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            _run_judge(str(message["kind"]), fds[0])
+        os.close(fds[0])
+        _reap()
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _run_judge(kind: str, fd: int) -> None:
+    code = 70
+    try:
+        sandbox.die_with_parent()
+        os.setsid()
+        channel = Channel(socket.socket(fileno=fd), LARGE_FRAME)
+        _JOBS[kind](channel)
+        code = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _evaluate(channel: Channel) -> None:
+    from harness.worker.candidate import CandidateServer
+    from harness.worker.judge import judge
+    from harness.worker.model import EvaluationRequest
+    from harness.worker.processes import fork_jailed
+    from harness.worker.trial import Trial
+
+    # Both children first: they inherit neither the request nor any thread.
+    reference = _fork_reference()
+    candidate = fork_jailed(lambda c, report: CandidateServer(c, report).serve())
+    children = [reference, candidate]
+    for child in children:
+        child.log.start()
+    message = channel.receive()
+    _watch(channel, children)
+
+    import random
+
+    import torch
+
+    from harness.worker.side import Side
+
+    scratch = Path(message["scratch"])
+    request = EvaluationRequest(**message["request"])
+    rng = random.SystemRandom()
+    trial = Trial(request, Side(reference, rng), Side(candidate, rng), _folder(scratch / "candidate"))
+    torch.set_num_threads(trial.threads)
+    _enter(trial.reference, message)
+    try:
+        evaluation = judge(trial, require_sandbox=message["require_sandbox"])
+    finally:
+        for child in children:
+            child.kill()
+    channel.send({"evaluation": evaluation.to_json()})
+
+
+def _look(op: str) -> Callable[[Channel], None]:
+    """A job that asks the reference child one question about a problem."""
+
+    def job(channel: Channel) -> None:
+        import random
+
+        from harness.worker.side import ChildFailure, Side
+
+        child = _fork_reference()
+        child.log.start()
+        message = channel.receive()
+        _watch(channel, [child])
+        side = Side(child, random.SystemRandom())
+        _enter(side, message)
+        question = {"op": op, "source": message["problem"], "name": message["name"], "threads": message["threads"]}
+        try:
+            answer = side.ask(question, message["limit_s"], what=message["what"])
+        except ChildFailure as failure:
+            answer = {"failure": str(failure).removeprefix("InvalidProblem: "), "log": failure.log}
+        finally:
+            child.kill()
+        channel.send(answer)
+
+    return job
+
+
+def _fork_reference() -> Any:
+    from harness.worker.processes import fork_child
+    from harness.worker.reference import ReferenceServer
+
+    child = fork_child(lambda c: ReferenceServer(c, Path()).serve())
+    child.channel.limit = LARGE_FRAME
+    return child
+
+
+def _enter(reference: Any, message: dict[str, Any]) -> None:
+    """Gives the reference child its own folder and a persistent cache for what torch.compile builds."""
+    folder = _folder(Path(message["scratch"]) / "reference")
+    cache = _folder(Path(message["cache"]) / "inductor")
+    question = {"op": "enter", "folder": str(folder), "cache": str(cache), "memory": message["memory"]}
+    reference.ask(question, 30.0)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _watch(channel: Channel, children: list[Any]) -> None:
+    """Ends everything when the executor closes its end, as it does on Ctrl-C."""
+
+    def wait() -> None:
+        try:
+            channel.sock.recv(1, socket.MSG_PEEK)
+        except OSError:
+            pass
+        for child in children:
+            child.kill()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+_JOBS: dict[str, Callable[[Channel], None]] = {
+    "evaluate": _evaluate,
+    "describe": _look("describe"),
+    "compiler_source": _look("compiler_source"),
+}
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
