@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cli.output import err, note
+from cli.output import clean, err, note
 
-IngestCallback = Callable[[int, int, str], None]
+if TYPE_CHECKING:
+    from ingest import IngestReport
+    from ingest import Progress as Step
 
 
 @contextlib.contextmanager
-def ingest_progress(title: str) -> Iterator[IngestCallback]:
-    """Yield `callback(done, total, path)`. Nothing is shown until the first file is read."""
+def ingest_progress(title: str) -> Iterator[Callable[[Step], None]]:
+    """Yield a progress callback for an ingestion. Nothing is shown until there is something to do."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = err()
@@ -22,20 +24,24 @@ def ingest_progress(title: str) -> Iterator[IngestCallback]:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[path]}"),
+        TextColumn("{task.fields[path]}", style="dim", markup=False),
     )
     progress = Progress(*columns, console=console, transient=True)
     task: Any = None
 
-    def callback(done: int, total: int, path: str) -> None:
+    def callback(step: Step) -> None:
         nonlocal task
+        if step.message:
+            note(step.message)
+        if not step.total:
+            return
         if task is None:
             if console.is_terminal:
                 progress.start()
             else:
-                note(f"{title} ({total} files)")
-            task = progress.add_task(title, total=total, path="")
-        progress.update(task, completed=done, total=total, path=path[-60:])
+                note(f"{title} ({step.total} files)")
+            task = progress.add_task(title, total=step.total, path="")
+        progress.update(task, completed=step.done, total=step.total, path=clean(step.path[-60:]))
 
     try:
         yield callback
@@ -53,3 +59,13 @@ def activity(message: str) -> Iterator[None]:
     else:
         note(message)
         yield
+
+
+def report_failures(result: IngestReport) -> None:
+    """Name what an ingestion could not read, and what it had to assume."""
+    for failure in result.failed:
+        note(f"failed: {failure['path']}: {failure['error']}", style="red")
+    for path in result.needs_ocr:
+        note(f"no text found, needs OCR: {path}", style="yellow")
+    for item in result.notes:
+        note(f"note: {item['path']}: {'; '.join(item['notes'])}", style="yellow")

@@ -141,8 +141,6 @@ class SearchProgress:
         class Facts(ProgressColumn):
             """Steps, best, correct and time left, or the current activity in the second row."""
 
-            max_refresh = 0.5
-
             def render(self, task: Task) -> Text:
                 if task.id == watcher._line:
                     return Text(task.description, style="dim", no_wrap=True, overflow="ellipsis")

@@ -37,14 +37,15 @@ def state_of(context: typer.Context) -> AppState:
 @contextlib.contextmanager
 def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
     """The open knowledge base with the current curated library; reading that in shows progress."""
-    from cli.progress import ingest_progress
+    from cli.progress import ingest_progress, report_failures
     from kb import KnowledgeBase
 
     with KnowledgeBase.open(state.settings()) as kb:
         from ingest import ingest_library
 
         with ingest_progress("reading the curated library") as callback:
-            ingest_library(kb, progress=callback)
+            result = ingest_library(kb, progress=callback)
+        report_failures(result)
         yield kb
 
 

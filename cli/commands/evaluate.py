@@ -53,29 +53,36 @@ def evaluate(
     Exit code 0: correct (or compiled, where the device is absent); 1: any other verdict; 2: the problem is
     invalid; 3: the harness itself failed.
     """
+    from cli.files import read_source
+    from cli.progress import activity
+    from harness import Evaluation, EvaluationRequest
+    from harness.errors import ProblemError
     from harness.problem import load_problem
     from harness.target import get_target
 
-    from cli.files import read_source
-    from cli.progress import activity
-    from harness import EvaluationRequest
-
     get_target(target)
-    reference = load_problem(problem)
     source = read_source(candidate, "candidate")
-    request = EvaluationRequest(
-        problem=reference.source,
-        candidate=source,
-        problem_name=reference.name,
-        target=target,
-        baseline=baseline.value,
-        measure_compile=baseline is BaselineChoice.compile,
-    )
-    with (
-        executor(state_of(context), require_sandbox=require_sandbox) as judge,
-        activity("judging the candidate"),
-    ):
-        evaluation = judge.evaluate(request)
+    try:
+        reference = load_problem(problem)
+    except ProblemError as error:
+        if not Path(problem).is_file():
+            raise
+        # A file that is no problem is a verdict like any other, not a mistake on the command line.
+        evaluation = Evaluation("invalid_problem", str(error), target=target, baseline=baseline.value)
+    else:
+        request = EvaluationRequest(
+            problem=reference.source,
+            candidate=source,
+            problem_name=reference.name,
+            target=target,
+            baseline=baseline.value,
+            measure_compile=baseline is BaselineChoice.compile,
+        )
+        with (
+            executor(state_of(context), require_sandbox=require_sandbox) as judge,
+            activity("judging the candidate"),
+        ):
+            evaluation = judge.evaluate(request)
     if as_json:
         emit(evaluation.to_json())
     else:

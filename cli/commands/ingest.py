@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from cli.options import JsonFlag
-from cli.output import emit, note, out
-from cli.progress import ingest_progress
+from cli.output import emit, out
+from cli.progress import ingest_progress, report_failures
 from cli.session import knowledge_base, state_of
 
 
@@ -32,9 +32,11 @@ def ingest(
         str | None, typer.Option(help="Where the content holds: generic, cpu, nvidia, nvidia:sm_90, triton …")
     ] = None,
     visibility: Annotated[
-        Visibility,
-        typer.Option(help="local-only passages never reach a hosted model, an export or a report."),
-    ] = Visibility.shared,
+        Visibility | None,
+        typer.Option(
+            help="local-only: never in a hosted model's prompt, an export or a report. (default: shared)"
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Read files and folders into the knowledge base. Unchanged files are skipped.
@@ -48,29 +50,15 @@ def ingest(
         if not path.exists():
             raise UsageProblem(f"no such file or folder: {path}", "check the path")
     with knowledge_base(state_of(context)) as kb, ingest_progress("ingesting") as callback:
-        result = ingest_paths(kb, paths, scope=scope, visibility=visibility.value, progress=callback)
+        result = ingest_paths(
+            kb, paths, scope=scope, visibility=visibility and visibility.value, progress=callback
+        )
     if as_json:
-        emit(
-            {
-                "added": result.added,
-                "updated": result.updated,
-                "unchanged": result.unchanged,
-                "removed": result.removed,
-                "failed": result.failed,
-                "needs_ocr": result.needs_ocr,
-                "chunks": result.chunks,
-                "elapsed_s": result.elapsed_s,
-            }
-        )
+        emit(result.to_json())
     else:
-        for failure in result.failed:
-            note(f"failed: {failure['path']}: {failure['error']}", style="red")
-        for path in result.needs_ocr:
-            note(f"no text found, needs OCR: {path}", style="yellow")
+        report_failures(result)
         counts = ", ".join(f"{getattr(result, k)} {k}" for k in ("added", "updated", "unchanged", "removed"))
-        out().print(
-            f"{counts}, {len(result.failed)} failed; {result.chunks} passages in {result.elapsed_s:.1f} s",
-            markup=False,
-        )
+        written = f"{result.chunks} passages in {result.elapsed_s:.1f} s"
+        out().print(f"{counts}, {len(result.failed)} failed; {written}", markup=False)
     if result.failed:
         raise typer.Exit(1)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import typer
 
 from cli.options import JsonFlag
 from cli.output import emit, out
-from cli.progress import ingest_progress
+from cli.progress import ingest_progress, report_failures
 from cli.session import state_of
+
+if TYPE_CHECKING:
+    from ingest import IngestReport
 
 
 def register(app: typer.Typer) -> None:
@@ -25,8 +31,19 @@ def init(context: typer.Context, as_json: JsonFlag = False) -> None:
             result = ingest_library(kb, progress=callback)
         stats = kb.stats()
     if as_json:
-        emit({"home": settings.home, "library": result, "stats": stats})
-        return
-    out().print(f"knowledge base ready in {settings.home}", markup=False, soft_wrap=True)
-    changes = f"{result.added} added, {result.updated} updated, {result.unchanged} unchanged"
-    out().print(f"curated library: {changes}; {result.chunks} passages", markup=False, soft_wrap=True)
+        emit({"home": settings.home, "library": result.to_json(), "stats": stats})
+    else:
+        _show(settings.home, result, stats)
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def _show(home: Path, result: IngestReport, stats: dict[str, Any]) -> None:
+    out().print(f"knowledge base ready in {home}", markup=False, soft_wrap=True)
+    changes = ", ".join(
+        f"{n} {what}" for what in ("added", "updated", "removed") if (n := getattr(result, what))
+    )
+    counts = stats["counts"]
+    library = f"{counts['document']} documents, {counts['chunk']} passages, {counts['skill']} skills"
+    out().print(f"{library} ({changes or 'nothing changed'})", markup=False, soft_wrap=True)
+    report_failures(result)

@@ -36,9 +36,8 @@ def check(
 
     Exit code 2 if the problem is invalid.
     """
-    from harness.problem import load_problem
-
     from cli.progress import activity
+    from harness.problem import load_problem
 
     reference = load_problem(problem)
     with executor(state_of(context)) as judge, activity("running and tracing the reference"):

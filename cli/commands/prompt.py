@@ -28,10 +28,9 @@ def prompt(
     as_json: JsonFlag = False,
 ) -> None:
     """Print the prompt for a step on stdout, and its provenance on stderr. Runs nothing but the reference."""
-    from harness.problem import load_problem
-
     from agent.place import Place
     from cli.progress import activity
+    from harness.problem import load_problem
     from prompts import PromptRequest, Synthesizer
 
     state = state_of(context)

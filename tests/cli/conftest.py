@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,3 +159,28 @@ def _store_steps(store: Any, kb: Any) -> None:
     reason = "steps: 5 of 5 steps are done"
     result = SearchResult("run-abc", None, 5, 2, reason, 0, 0.0, 1.0)
     store.finish("run-abc", 6, reason, result, best)
+
+
+@pytest.fixture(scope="session")
+def library_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the curated library, made by `kernelevolve init` once for all tests."""
+    path = tmp_path_factory.mktemp("library") / "home"
+    command = [
+        sys.executable,
+        "-c",
+        "from cli.main import main; main()",
+        "--home",
+        str(path),
+        "init",
+        "--json",
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert result.returncode == 0, result.stderr
+    return path
+
+
+@pytest.fixture
+def library(cli: Cli, library_home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Command lines against a home that has the curated library."""
+    monkeypatch.setenv("KERNELEVOLVE_HOME", str(library_home))
+    return cli
