@@ -1,4 +1,4 @@
-"""Triton: one program a row, for row_softmax_problem.py. Without a GPU the interpreter runs it (`timed: false`)."""
+"""Triton for row_softmax_problem.py. Without a GPU the interpreter runs it (`timed: false`)."""
 
 import torch
 import triton

@@ -1,7 +1,7 @@
 """C++ for ../problems/softmax_scale_mask.py: scale, mask and softmax in one walk over each row.
 
-The first pass reads the scores from memory, adds the mask of the row's sequence and finds the maximum; the row
-is then in cache for the exponential and the scaling. The mask is read in place, never expanded.
+The first pass reads the scores from memory, adds the mask of the row's sequence and finds the maximum; the
+row is then in cache for the exponential and the scaling. The mask is read in place, never expanded.
 """
 
 import math
