@@ -1,8 +1,10 @@
 // Measures the CPU facts that kb/library quotes. One line a fact, median of repeated runs.
 //   g++ -O3 -march=native -fopenmp benchmarks/cpu_probe.cpp -o /tmp/cpu_probe && OMP_NUM_THREADS=2 /tmp/cpu_probe
 // The numbers move with the machine and with what else runs on it: rerun before you rely on one.
-#include <immintrin.h>
 #include <omp.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -48,12 +50,15 @@ void copy_streaming(const float* __restrict a, float* __restrict b, std::int64_t
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < n; i += 16)
     _mm512_stream_ps(b + i, _mm512_mul_ps(_mm512_load_ps(a + i), _mm512_set1_ps(1.0001f)));
-#else
+  _mm_sfence();
+#elif defined(__AVX__)
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < n; i += 8)
     _mm256_stream_ps(b + i, _mm256_mul_ps(_mm256_load_ps(a + i), _mm256_set1_ps(1.0001f)));
-#endif
   _mm_sfence();
+#else
+  copy_plain(a, b, n);  // no portable streaming store: both columns show ordinary ones
+#endif
 }
 
 float sum_all_threads(const float* a, std::int64_t n) {
