@@ -1,0 +1,153 @@
+"""A deterministic judge and generator, and a knowledge base that needs no model. Also a program that is killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agent import RunStore, Search, SearchSettings
+from agent.generator import Draft, Exhausted, GenerationFailed, GenerationRequest
+from agent.place import Place
+from harness.worker.model import Evaluation, EvaluationRequest, ProblemFacts, TensorSpec
+from kb import KnowledgeBase, Settings
+
+PROBLEM = """import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+def get_inputs():
+    return [torch.randn(8)]
+
+def get_init_inputs():
+    return []
+"""
+PLACE = Place("cpu", {"languages": ["cpp"]}, {"gbs": 10.0, "gflops": 100.0})
+
+
+class LetterEmbedder:
+    """Vectors of letter counts: enough for an index that works, instant to load."""
+
+    model_id = "letters"
+    passage_tokens = 220
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(text.split()) for text in texts]
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        import numpy as np
+
+        counts = np.array([[1 + t.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for t in texts])
+        return (counts / np.linalg.norm(counts, axis=1, keepdims=True)).astype(np.float32)
+
+
+def open_kb(home: Path) -> KnowledgeBase:
+    return KnowledgeBase.open(Settings(home=home), embedder=LetterEmbedder())
+
+
+class StubExecutor:
+    """Reads the verdict from the candidate: `X` decides status and speedup. Logs what it judged."""
+
+    def __init__(self, log: Path | None = None, delay_s: float = 0.0) -> None:
+        self.log = log
+        self.delay_s = delay_s
+        self.requests: list[EvaluationRequest] = []
+
+    def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:
+        x = TensorSpec("x", (8,), "float32", (1,))
+        return ProblemFacts(name, [x], [], [], [x], [], [], eager_ms=2.0, bytes_min=64)
+
+    def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        self.requests.append(request)
+        time.sleep(self.delay_s)
+        x = int(re.search(r"X = (\d+)", request.candidate)[1])
+        status = {11: "compile_error", 12: "incorrect", 13: "timeout"}.get(x % 17, "correct")
+        evaluation = Evaluation(status, log="k.cpp:3:1: error: no such thing" if status == "compile_error" else "")
+        if status == "correct":
+            speedup = 0.5 + x / 100
+            evaluation.speedup, evaluation.speedup_ci = speedup, (speedup * 0.95, speedup * 1.05)
+            evaluation.baselines = {"eager_ms": 2.0, "compile_ms": 1.5 if request.measure_compile else None}
+            evaluation.candidate_ms = {"median": 2.0 / speedup, "p05": 1.0, "p95": 3.0, "n": 9}
+            evaluation.timed = True
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write(json.dumps([x, request.measure_compile]) + "\n")
+        return evaluation
+
+
+class StubGenerator:
+    """Climbs from its parent by a random step; now and then answers nothing or what it has answered before."""
+
+    name = "stub"
+    hosted = False
+
+    def __init__(self, limit: int = 400) -> None:
+        self.limit = limit
+        self.requests: list[GenerationRequest] = []
+
+    def generate(self, request: GenerationRequest) -> Draft:
+        self.requests.append(request)
+        rng = random.Random(request.seed)
+        kind = rng.random()
+        if kind < 0.08:
+            raise GenerationFailed("nothing came to mind", raw="hm", tokens_in=5, tokens_out=1)
+        x = request.parent.genome["x"] if request.parent else 0
+        if x >= self.limit:
+            raise Exhausted("as far as it goes")
+        x = 20 if kind < 0.16 else x + rng.randrange(1, 30)
+        return Draft(
+            source=f"class ModelNew:  # step {request.step}\n    X = {x}\n",
+            hypothesis=f"x = {x}",
+            genome={"x": x},
+            tokens_in=10,
+            tokens_out=2,
+        )
+
+
+def write_problem(folder: Path) -> Path:
+    path = folder / "plus_one.py"
+    path.write_text(PROBLEM)
+    return path
+
+
+def graph_of(kb: KnowledgeBase, run_id: str) -> list[Any]:
+    """Everything about a run that does not depend on its id or on the clock."""
+    run = RunStore(kb).load(run_id)
+    nodes = [
+        [
+            node.step, node.parent_id and run.graph.node(node.parent_id).step, node.status, node.fitness,
+            node.digest, node.source_sha, node.genome, node.prompt_sha, node.hypothesis, node.diagnosis,
+        ]
+        for node in run.graph
+    ]  # fmt: skip
+    events = [
+        [event.seq, event.kind, event.payload.get("step"), event.payload.get("outcome"), event.payload.get("selected")]
+        for event in run.events
+    ]
+    totals = [run.info.state, run.info.stop_reason, run.info.tokens, run.info.steps, run.info.cost_usd]
+    return [nodes, events, totals]
+
+
+def main(home: str, log: str, settings: str) -> None:
+    """Start the run, or resume the one that is there; to be killed at any moment."""
+    with open_kb(Path(home)) as kb:
+        runs = RunStore(kb).list_runs()
+        executor, generator = StubExecutor(Path(log), delay_s=0.02), StubGenerator()
+        if runs:
+            Search.resume(kb, executor, runs[0].run_id, generator=generator, place=PLACE)
+        else:
+            Search(
+                kb, executor, SearchSettings(**json.loads(settings)), generator=generator, place=PLACE
+            ).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
