@@ -6,6 +6,7 @@ both sides. The judge never believes a word of a candidate child: it reads the b
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from harness.worker.values import Region, Unsupported, describe_layout, pack, pl
 from harness.worker.wire import Channel
 
 REASON_LIMIT = 600
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _LARGEST_INT = -1, -3, (1 << 31) - 1
 # Exceptions that mean "this does not compile", by class name: their modules need not be installed.
 _BUILD_ERRORS = {
     "SyntaxError": "compile",
@@ -34,6 +36,18 @@ _BUILD_ERRORS = {
 
 class MissingModelNew(Exception):
     """The candidate file has no usable `ModelNew`."""
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep what is freed instead of returning it to the kernel.
+
+    Otherwise large tensors are paged in again, zeroed, in some calls and not in others: that takes several times
+    as long as a memory-bound kernel itself and would be all that is measured. Set for both sides alike.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # other C libraries have nothing of the kind
+        mallopt(_M_MMAP_THRESHOLD, _LARGEST_INT)
+        mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT)
 
 
 def load_module(name: str, source: str, path: Path) -> ModuleType:
@@ -85,6 +99,7 @@ class Server:
     """Serves `call` and `noop`; `handlers` adds what only one kind of child can do."""
 
     def __init__(self, channel: Channel, path: Path) -> None:
+        keep_freed_memory()
         self.channel = channel
         self.path = path
         self.forwards: dict[str, Callable[..., Any]] = {}

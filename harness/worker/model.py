@@ -33,11 +33,12 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class GraphNode:
-    """One ATen call of the traced reference.
+    """One ATen call of the traced reference; `op` is the overload's name, such as `aten.add.Tensor`.
 
-    `args` and `kwargs` are JSON values; a reference to another value is `{"ref": name}`, a dtype is
-    `{"dtype": "float32"}`. `outputs` has one spec for each tensor the call returns; a multi-output call
-    is read through nodes with `op == "getitem"`.
+    `args` and `kwargs` are JSON values; a reference to another value is `{"ref": name}`, where the name is that of
+    an input, parameter, buffer, constant or node (all names of one graph differ). A dtype is
+    `{"dtype": "float32"}`, likewise `device`, `layout` and `memory_format`. `outputs` has one spec for each tensor
+    the call returns; a multi-output call is read through nodes with `op == "getitem"` and args [ref, index].
     """
 
     name: str
@@ -54,6 +55,13 @@ class ProblemFacts:
     `inputs` holds the tensor arguments of `forward` in order; `parameters` and `buffers` carry the
     state-dict names. `trace_error` says why `nodes` is empty when the reference could not be exported.
     `bytes_min` counts inputs, state and outputs once each.
+
+    `output_refs` holds, in order, a reference (or a plain value) for each leaf of what forward returns, and
+    `output_structure` how the leaves are nested: `{"t": i}` is leaf tensor i, `{"v": type}` a plain value,
+    `{"list"|"tuple": [...]}`, `{"dict": [[key, ...], ...]}`. `input_structure` is the same for forward's positional
+    arguments (a list), with plain values in full: `{"v": 0.25}`. `argument_names` are forward's own. Constants
+    (tensors that are neither parameters nor buffers of the state dict) have their values in `constant_values`, as
+    nested lists. `training` is the mode the reference is in.
     """
 
     name: str
@@ -68,6 +76,11 @@ class ProblemFacts:
     eager_ms: float | None = None
     bytes_min: int = 0
     trace_error: str | None = None
+    constant_values: dict[str, Any] = field(default_factory=dict)
+    input_structure: Any = None
+    output_structure: Any = None
+    argument_names: list[str] = field(default_factory=list)
+    training: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,7 +89,8 @@ class ProblemFacts:
     def from_json(cls, data: dict[str, Any]) -> ProblemFacts:
         specs = {k: [_spec(s) for s in data[k]] for k in ("inputs", "parameters", "buffers", "outputs", "constants")}
         nodes = [GraphNode(**{**n, "outputs": [_spec(s) for s in n["outputs"]]}) for n in data["nodes"]]
-        rest = {f.name: data[f.name] for f in fields(cls) if f.name not in specs and f.name != "nodes"}
+        known = {f.name for f in fields(cls)} - set(specs) - {"nodes"}
+        rest = {name: value for name, value in data.items() if name in known}
         return cls(**specs, nodes=nodes, **rest)
 
 

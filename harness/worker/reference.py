@@ -30,6 +30,7 @@ class ReferenceServer(Server):
         super().__init__(channel, path)
         self.model: torch.nn.Module
         self.module: Any = None
+        self.drawn: list[Any] = []
         self.pending: list[torch.Tensor] = []
         self.initial: dict[str, torch.Tensor] = {}
         self.double: torch.nn.Module | None = None
@@ -42,6 +43,8 @@ class ReferenceServer(Server):
             "map_double": self.map_double,
             "call_double": self.call_double,
             "compile": self.compile,
+            "describe": self.describe,
+            "compiler_source": self.compiler_source,
         }
 
     def enter(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +87,8 @@ class ReferenceServer(Server):
         inputs = seeded(self.module.get_inputs, message["seed"])
         if not isinstance(inputs, list | tuple):
             raise InvalidProblem("get_inputs() must return a list")
-        structure, self.pending = pack(list(inputs))
+        self.drawn = list(inputs)
+        structure, self.pending = pack(self.drawn)
         if not self.pending:
             raise InvalidProblem("get_inputs() returns no tensor")
         if all(t.numel() == 0 for t in self.pending):
@@ -144,6 +148,28 @@ class ReferenceServer(Server):
             compiled(*self.arguments[0])
         self.forwards["compile"] = compiled
         return {"ok": True}
+
+
+    def describe(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The problem's facts, for people and generators."""
+        from harness.worker.describe import describe_problem
+
+        model, inputs = self._open(message)
+        return {"facts": describe_problem(message["name"], model, inputs, self._draw).to_json()}
+
+    def compiler_source(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A candidate made of what TorchInductor generates."""
+        from harness.worker.inductor import candidate_source
+
+        return {"candidate": candidate_source(*self._open(message))}
+
+    def _open(self, message: dict[str, Any]) -> tuple[torch.nn.Module, list[Any]]:
+        self.load({**message, "seed": 0})
+        return self.model, self._draw(1)
+
+    def _draw(self, seed: int) -> list[Any]:
+        self.generate({"seed": seed})
+        return list(self.drawn)
 
 
 def load_problem_module(source: str, path: Path) -> Any:

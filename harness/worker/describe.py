@@ -1,0 +1,248 @@
+"""One trusted look at a reference: its interface, its ATen graph, its weaknesses and a rough eager time."""
+
+from __future__ import annotations
+
+import inspect
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from harness.worker.child import float_state
+from harness.worker.model import GraphNode, ProblemFacts, TensorSpec
+from harness.worker.trial import same_bytes
+from harness.worker.values import Unsupported, dtype_name, pack, skeleton
+
+CONSTANT_LIMIT = 4096  # elements of a constant whose values are handed on
+EAGER_CALLS, EAGER_BUDGET_S = 7, 1.5
+
+
+class NotTraceable(Exception):
+    """The reference has no faithful graph; the text says why."""
+
+
+def describe_problem(
+    name: str, model: torch.nn.Module, inputs: list[Any], draw: Callable[[int], list[Any]]
+) -> ProblemFacts:
+    """Runs and traces a model in the mode it is in, without gradients."""
+    state = {key: t.detach().clone() for key, t in float_state(model).items()}
+    structure, tensors = pack(inputs)
+    kept = [t.clone() for t in tensors]
+    result = run(model, inputs)
+    output_structure, outputs = pack(result)
+    if not outputs or all(t.numel() == 0 for t in outputs):
+        raise Unsupported("the reference returns no tensor with elements")
+    flags = _weaknesses(model, inputs, outputs, draw)
+    if any(not same_bytes([state[key]], [t]) for key, t in float_state(model).items()):
+        flags.append(_flag("mutates-state", "forward changes parameters or buffers"))
+        _restore(model, state)
+    if not same_bytes(kept, tensors):
+        flags.append(_flag("mutates-inputs", "forward changes its inputs"))
+    names = _argument_names(model)
+    parameters = {key for key, _ in model.named_parameters()}
+    tensor_names = _input_names(structure, names, taken=set(state))
+    input_specs = [spec(n, t) for n, t in zip(tensor_names, tensors, strict=True)]
+    facts: dict[str, Any] = {
+        "name": name,
+        "inputs": input_specs,
+        "parameters": [spec(key, t) for key, t in state.items() if key in parameters],
+        "buffers": [spec(key, t) for key, t in state.items() if key not in parameters],
+        "outputs": [spec(f"output{i}", t) for i, t in enumerate(outputs)],
+        "flags": flags,
+        "eager_ms": _eager_ms(model, inputs),
+        "bytes_min": sum(_bytes(t) for t in (*tensors, *state.values(), *outputs)),
+        "input_structure": structure,
+        "output_structure": skeleton(output_structure),
+        "argument_names": names,
+        "training": model.training,
+    }
+    _restore(model, state)
+    try:
+        traced = Tracing(model, inputs, input_specs).graph()
+    except Exception as error:
+        text = " ".join(str(error).split())[:400]
+        traced = {"nodes": [], "output_refs": [], "trace_error": f"{type(error).__name__}: {text}"}
+    return ProblemFacts(**{**facts, **traced})
+
+
+def run(model: torch.nn.Module, inputs: list[Any]) -> Any:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return model(*inputs)
+
+
+def spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """Name, shape, dtype and strides."""
+    return TensorSpec(name, tuple(tensor.shape), dtype_name(tensor.dtype), tuple(tensor.stride()))
+
+
+def export_graph(model: torch.nn.Module, inputs: list[Any]) -> Any:
+    """The exported program at core ATen level, inference semantics, static shapes."""
+    with torch.no_grad():
+        exported = torch.export.export(model, tuple(inputs), strict=False)
+        return exported.run_decompositions()
+
+
+class Tracing:
+    """Turns an exported program into graph nodes with names that are unique and stable."""
+
+    def __init__(self, model: torch.nn.Module, inputs: list[Any], specs: list[TensorSpec]) -> None:
+        self.program = export_graph(model, inputs)
+        self.specs = specs
+        self.persistent = set(model.state_dict())
+        self.names: dict[str, str] = {}
+        self.taken = {s.name for s in specs} | self.persistent
+        self.constants: list[TensorSpec] = []
+        self.constant_values: dict[str, Any] = {}
+
+    def graph(self) -> dict[str, Any]:
+        """The traced fields of ProblemFacts; raises NotTraceable."""
+        self._placeholders()
+        nodes, refs = [], []
+        kinds = [str(o.kind).rpartition(".")[2] for o in self.program.graph_signature.output_specs]
+        for node in self.program.graph_module.graph.nodes:
+            if node.op == "call_function" and "._assert_" not in str(node.target):
+                nodes.append(self._node(node))
+            elif node.op == "output":
+                refs = [self._value(v) for v, kind in zip(node.args[0], kinds, strict=True) if kind == "USER_OUTPUT"]
+            elif node.op == "call_function":
+                continue  # an assertion about metadata
+            elif node.op != "placeholder":
+                raise NotTraceable(f"the graph holds a {node.op} node ({node.target})")
+        return {
+            "nodes": nodes,
+            "output_refs": refs,
+            "constants": self.constants,
+            "constant_values": self.constant_values,
+        }
+
+    def _placeholders(self) -> None:
+        signature = self.program.graph_signature
+        states = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        constants = dict(signature.inputs_to_lifted_tensor_constants)
+        tensors = iter(self.specs)
+        for node in self.program.graph_module.graph.nodes:
+            if node.op != "placeholder":
+                continue
+            if node.name in states and states[node.name] in self.persistent:
+                self.names[node.name] = states[node.name]
+            elif node.name in states or node.name in constants:
+                self._constant(node, states.get(node.name) or constants[node.name])
+            elif isinstance(node.meta.get("val"), torch.Tensor):
+                self.names[node.name] = next(tensors).name
+
+    def _constant(self, node: Node, target: str) -> None:
+        tensor = self.program.constants[target]
+        if tensor.numel() > CONSTANT_LIMIT:
+            raise NotTraceable(f"the constant {target} has {tensor.numel()} elements and is not in the state dict")
+        name = self._unique(target)
+        self.names[node.name] = name
+        self.constants.append(spec(name, tensor))
+        self.constant_values[name] = tensor.tolist()
+
+    def _node(self, node: Node) -> GraphNode:
+        name = self.names[node.name] = self._unique(node.name)
+        op = "getitem" if getattr(node.target, "__name__", "") == "getitem" else str(node.target)
+        value = node.meta.get("val")
+        results = value if isinstance(value, list | tuple) else [value]
+        outputs = [spec(f"{name}.{i}" if len(results) > 1 else name, v) for i, v in enumerate(results) if _is_tensor(v)]
+        kwargs = {key: self._value(v) for key, v in node.kwargs.items()}
+        return GraphNode(name, op, [self._value(a) for a in node.args], kwargs, outputs)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            if value.name not in self.names:
+                raise NotTraceable(f"{value.name} is no tensor")
+            return {"ref": self.names[value.name]}
+        if isinstance(value, list | tuple):
+            return [self._value(v) for v in value]
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        for kind, name in ((torch.dtype, "dtype"), (torch.device, "device"), (torch.layout, "layout")):
+            if isinstance(value, kind):
+                return {name: str(value).removeprefix("torch.")}
+        if isinstance(value, torch.memory_format):
+            return {"memory_format": str(value).removeprefix("torch.")}
+        raise NotTraceable(f"an argument of type {type(value).__name__}")
+
+    def _unique(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+def _weaknesses(
+    model: torch.nn.Module, inputs: list[Any], outputs: list[torch.Tensor], draw: Callable[[int], list[Any]]
+) -> list[dict[str, str]]:
+    first = [t.clone() for t in outputs]
+    if not same_bytes(first, pack(run(model, inputs))[1]):
+        return [_flag("random-output", "another output for equal inputs and seeds")]
+    other = draw(2)
+    if same_bytes(first, pack(run(model, other))[1]):
+        return [_flag("constant-output", "the output does not depend on the inputs")]
+    flags = []
+    tops = [i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)]
+    for i in tops if len(tops) > 1 else []:
+        mixed = [other[j] if j == i else value for j, value in enumerate(inputs)]
+        if not torch.equal(other[i], inputs[i]) and same_bytes(first, pack(run(model, mixed))[1]):
+            flags.append(_flag("input-does-not-matter", f"the output does not depend on input {i}"))
+    return flags
+
+
+def _eager_ms(model: torch.nn.Module, inputs: list[Any]) -> float:
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < EAGER_CALLS and (len(times) < 2 or time.perf_counter() - start < EAGER_BUDGET_S):
+        before = time.perf_counter()
+        run(model, inputs)
+        times.append(1e3 * (time.perf_counter() - before))
+    return statistics.median(times)
+
+
+def _restore(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for key, tensor in float_state(model).items():
+            tensor.copy_(state[key])
+
+
+def _argument_names(model: torch.nn.Module) -> list[str]:
+    return [n for n, p in inspect.signature(model.forward).parameters.items() if p.kind is not p.VAR_KEYWORD]
+
+
+def _input_names(structure: Any, names: list[str], taken: set[str]) -> list[str]:
+    """One name for each tensor: the argument's own, with an index where it holds several, unlike any in `taken`."""
+    found: list[str] = []
+    for i, argument in enumerate(structure["list"]):
+        base = names[i] if i < len(names) else f"input{i}"
+        count = _count_tensors(argument)
+        for name in [base] if "t" in argument else [f"{base}_{j}" for j in range(count)]:
+            unique = name
+            while unique in taken or unique in found:
+                unique += "_"
+            found.append(unique)
+    return found
+
+
+def _count_tensors(structure: Any) -> int:
+    ((kind, body),) = structure.items()
+    if kind in ("list", "tuple"):
+        return sum(_count_tensors(s) for s in body)
+    if kind == "dict":
+        return sum(_count_tensors(s) for _, s in body)
+    return int(kind == "t")
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _flag(rule: str, detail: str) -> dict[str, str]:
+    return {"rule": rule, "severity": "warning", "detail": detail}
