@@ -140,11 +140,10 @@ def _load(
     if not candidates:
         return []
     # Ties are broken by the chunk's id, which does not depend on the order of ingestion.
-    ids = dict(
-        session.connection()
-        .execute(select(col(Chunk.pk), col(Chunk.id)).where(col(Chunk.pk).in_(candidates)))
-        .tuples()
+    rows_of_ids = session.connection().execute(
+        select(col(Chunk.pk), col(Chunk.id)).where(col(Chunk.pk).in_(candidates))
     )
+    ids = {pk: chunk_id for pk, chunk_id in rows_of_ids if pk is not None}
     ranked = sorted((pk for pk in candidates if pk in ids), key=lambda pk: (-candidates[pk].score, ids[pk]))
     best = ranked[:k]
     rows = _rows(session, best)

@@ -1,0 +1,76 @@
+"""What a loader receives and what it returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from kb.skills import NewSkill
+
+
+@dataclass(frozen=True)
+class FileContent:
+    """A file as read. `head` is its first 4 KiB as text, for loaders that recognise a format by content."""
+
+    path: Path
+    data: bytes
+    text: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> str:
+        return self.text[:4096]
+
+    @property
+    def suffix(self) -> str:
+        return self.path.suffix.lower()
+
+
+@dataclass(frozen=True)
+class LoadedSection:
+    """Consecutive lines under one heading, 1-based and inclusive.
+
+    `text` replaces the lines' own text where a loader renders something better to read.
+    """
+
+    heading_path: str
+    start_line: int
+    end_line: int
+    page: int | None = None
+    text: str | None = None
+
+
+@dataclass
+class LoadedDocument:
+    """A parsed file. `scope` and `kind` are what the file itself says; None leaves it to the caller."""
+
+    title: str
+    sections: list[LoadedSection]
+    kind: str = "document"
+    scope: str | None = None
+    meta: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    skill: NewSkill | None = None
+    traces: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Loader(ABC):
+    """A plug-in of the entry-point group `kernelevolve.loaders`; constructed without arguments."""
+
+    name: ClassVar[str]
+    version: ClassVar[int]  # raise it when the same file would give other sections: files are then read again
+    priority: ClassVar[int] = 10  # loaders are asked in descending order
+
+    @abstractmethod
+    def accepts(self, file: FileContent) -> bool:
+        """Whether this loader reads the file; decided by content rather than by name where possible."""
+
+    @abstractmethod
+    def load(self, file: FileContent) -> LoadedDocument:
+        """Raises Unreadable with one line that a person understands."""
+
+    def dependencies(self, path: Path) -> list[Path]:  # noqa: ARG002 - for loaders that have some
+        """Other files that the document is made from; a change in one of them has it read again."""
+        return []

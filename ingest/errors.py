@@ -1,0 +1,27 @@
+"""What can go wrong while ingesting. Every message is one line; `hint` says what to do."""
+
+from __future__ import annotations
+
+
+class IngestError(Exception):
+    """Base of everything that `ingest` raises on purpose."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class PathMissing(IngestError):
+    """A path that was asked for does not exist."""
+
+
+class Unreadable(IngestError):
+    """One file cannot be ingested; the others continue."""
+
+
+class Unsupported(Unreadable):
+    """No loader reads this kind of file."""
+
+
+class SourceFileInvalid(IngestError):
+    """A `kernelevolve-source.toml` does not parse or has unknown keys."""

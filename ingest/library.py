@@ -1,0 +1,62 @@
+"""The curated library that ships with the package, ingested like any other source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from sqlmodel import col, select
+
+from ingest import chunking
+from ingest.discover import walk
+from ingest.loaders.skill import folder_files
+from ingest.pipeline import Ingestion
+from ingest.registry import loaders
+from ingest.report import IngestReport, ProgressCallback
+from kb import KnowledgeBase
+from kb.tables import Source
+
+KEY = "library"
+INDEX = "index.md"  # for people; everything in it is said better by the documents it lists
+
+
+def ingest_library(kb: KnowledgeBase, progress: ProgressCallback | None = None) -> IngestReport:
+    """Bring the curated library into the knowledge base.
+
+    A second call finds the digest of its files unchanged and returns at once, without loading a model.
+    """
+    digest = _digest(kb)
+    if _stored_digest(kb) == digest:
+        return IngestReport()
+    run = Ingestion(kb, progress=progress)
+    with run.exclusive():
+        if _stored_digest(kb) == digest:  # another process did it while we waited
+            return IngestReport()
+        source_id = run.add_root(kb.library_path(), "shared", key=KEY, name=KEY, without=(INDEX,))
+        report = run.finish()
+        if not report.failed:
+            with kb.session() as session:
+                source = session.get_one(Source, source_id)
+                source.digest = digest
+                session.add(source)
+                session.commit()
+        return report
+
+
+def _stored_digest(kb: KnowledgeBase) -> str:
+    with kb.session() as session:
+        source = session.exec(select(Source).where(col(Source.key) == KEY)).first()
+        return source.digest if source is not None else ""
+
+
+def _digest(kb: KnowledgeBase) -> str:
+    """Of every file of the library and of all that decides how it is cut."""
+    root = kb.library_path()
+    digest = hashlib.sha256()
+    registry = [(x.name, x.version, x.priority) for x in loaders()]
+    digest.update(json.dumps([str(root), registry, chunking.VERSION, kb.embedder.model_id]).encode())
+    for path in walk(root):
+        for file in folder_files(path.parent) if path.name == "SKILL.md" else [path]:
+            content = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "-"
+            digest.update(f"{file.relative_to(root)}\x00{content}\x00".encode())
+    return digest.hexdigest()

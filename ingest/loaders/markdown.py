@@ -1,0 +1,143 @@
+"""Markdown with optional YAML front matter: one section per heading; fences are never taken for headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from itertools import count
+from typing import Any
+
+import yaml
+
+from ingest.document import FileContent, LoadedDocument, LoadedSection, Loader
+from ingest.errors import Unreadable
+from kb import scope as scopes
+
+SEPARATOR = " › "
+KINDS = ("constraint", "guidance", "hardware", "skill", "document", "kernel", "trace")
+_MAX_VALUES = 5000
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+_FENCE = re.compile(r" {0,3}(```+|~~~+)")
+
+
+class MarkdownLoader(Loader):
+    name = "markdown"
+    version = 1
+    priority = 50
+
+    def accepts(self, file: FileContent) -> bool:
+        return file.suffix in (".md", ".markdown", ".mdx")
+
+    def load(self, file: FileContent) -> LoadedDocument:
+        lines = file.text.split("\n")
+        meta, body = front_matter(lines)
+        headings = find_headings(lines, body)
+        sections = sections_of(headings, body, lines)
+        title = str(meta.get("title") or (headings[0][2] if headings else "") or file.path.stem)
+        kind = str(meta.get("kind") or "document")
+        if kind not in KINDS:
+            raise Unreadable(f"front matter: unknown kind {kind!r}", f"one of {', '.join(KINDS)}")
+        label = meta.get("scope")
+        return LoadedDocument(
+            title=title,
+            sections=sections,
+            kind=kind,
+            scope=scopes.normalise(str(label)) if label else None,
+            meta=meta,
+            notes=list(file.notes),
+        )
+
+
+def front_matter(lines: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """The YAML between two `---` lines at the very top, and the index of the first line after it.
+
+    Raises Unreadable when there is front matter that is not a YAML mapping.
+    """
+    if not lines or lines[0].rstrip() != "---":
+        return {}, 0
+    end = next((i for i, line in enumerate(lines[1:], start=1) if line.rstrip() in ("---", "...")), None)
+    if end is None:
+        return {}, 0  # a thematic break, not front matter
+    try:
+        data = yaml.safe_load("\n".join(lines[1:end]))
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 2})" if where is not None else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise Unreadable(f"front matter is not valid YAML{line}: {problem}") from error
+    if data is None:
+        return {}, end + 1
+    if not isinstance(data, dict):
+        raise Unreadable("front matter must be a mapping of keys to values")
+    budget = count(1)
+    return {str(k): _plain(v, budget) for k, v in data.items()}, end + 1
+
+
+def _plain(value: Any, budget: Iterator[int]) -> Any:
+    """YAML's dates as ISO text: the metadata is stored as JSON. Aliases can multiply without bound."""
+    if next(budget) > _MAX_VALUES:
+        raise Unreadable(f"front matter has more than {_MAX_VALUES} values")
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {str(k): _plain(v, budget) for k, v in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_plain(v, budget) for v in value]
+    return value
+
+
+def find_headings(lines: Sequence[str], first: int) -> list[tuple[int, int, str]]:
+    """(index of the heading's first line, level, text) for ATX and setext headings outside fences."""
+    found: list[tuple[int, int, str]] = []
+    fence = ""
+    for i in range(first, len(lines)):
+        line = lines[i]
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line.strip(" `~"):
+                fence = ""
+            continue
+        if mark:
+            fence = mark[1]
+            continue
+        atx = _ATX.match(line)
+        if atx and (atx[2] or "").strip():
+            found.append((i, len(atx[1]), _clean(atx[2])))
+            continue
+        under = _SETEXT.match(line)
+        above = lines[i - 1] if i > first else ""
+        single = i - 2 < first or not lines[i - 2].strip()  # a paragraph of one line, not a list or a table
+        if (
+            under
+            and single
+            and above.strip()
+            and not above.startswith(("    ", "\t", ">", "|", "-", "*", "#"))
+        ):
+            found.append((i - 1, 1 if under[1][0] == "=" else 2, _clean(above)))
+    return found
+
+
+def _clean(heading: str) -> str:
+    """Without links, emphasis, code marks and explicit anchors."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    text = re.sub(r"\s*\{#[^}]*\}\s*$", "", text)
+    return re.sub(r"[`*]+", "", text).strip()
+
+
+def sections_of(
+    headings: Sequence[tuple[int, int, str]], first: int, lines: Sequence[str]
+) -> list[LoadedSection]:
+    """Sections from `first` to the end; each begins with its heading's line."""
+    sections: list[LoadedSection] = []
+    starts = [h[0] for h in headings]
+    preamble_end = starts[0] if starts else len(lines)
+    if any(line.strip() for line in lines[first:preamble_end]):
+        sections.append(LoadedSection("", first + 1, max(preamble_end, first + 1)))
+    path: list[tuple[int, str]] = []
+    for number, (start, level, text) in enumerate(headings):
+        path = [p for p in path if p[0] < level] + [(level, text)]
+        end = starts[number + 1] if number + 1 < len(starts) else len(lines)
+        sections.append(LoadedSection(SEPARATOR.join(t for _, t in path), start + 1, max(end, start + 1)))
+    return sections

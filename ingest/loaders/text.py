@@ -1,0 +1,50 @@
+"""Plain text and, until it has a reader of its own, reStructuredText: sections by underlined headings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ingest.document import FileContent, LoadedDocument, Loader
+from ingest.loaders.markdown import sections_of
+
+_SUFFIXES = {"", ".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex"}
+_UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}\s*$")
+
+
+class TextLoader(Loader):
+    name = "text"
+    version = 1
+    priority = 0
+
+    def accepts(self, file: FileContent) -> bool:
+        return file.suffix in _SUFFIXES
+
+    def load(self, file: FileContent) -> LoadedDocument:
+        lines = file.text.split("\n")
+        headings = underlined_headings(lines)
+        title = headings[0][2] if headings else file.path.stem
+        return LoadedDocument(title=title, sections=sections_of(headings, 0, lines), notes=list(file.notes))
+
+
+def underlined_headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
+    """(line index, level, text): a line at the margin over at least as long a rule of one character.
+
+    Levels follow the order in which the characters first appear, with and without an overline apart.
+    """
+    found: list[tuple[int, int, str]] = []
+    levels: dict[str, int] = {}
+    for i in range(1, len(lines)):
+        rule = _UNDERLINE.match(lines[i])
+        text = lines[i - 1]
+        if not rule or not text.strip() or text[0].isspace() or _UNDERLINE.match(text):
+            continue
+        if len(lines[i].rstrip()) < len(text.rstrip()):
+            continue
+        over = i >= 2 and lines[i - 2].rstrip() == lines[i].rstrip()
+        if not over and i >= 2 and lines[i - 2].strip():
+            continue  # the last line of a paragraph or of a table
+        style = rule[1] + ("o" if over else "")
+        level = levels.setdefault(style, len(levels) + 1)
+        found.append((i - 2 if over else i - 1, level, text.strip().strip("`")))
+    return found

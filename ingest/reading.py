@@ -1,0 +1,133 @@
+"""From bytes to text: encodings, binary files, and what had to be assumed."""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+
+from ingest.errors import Unreadable
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_MAGIC = (
+    (b"%PDF-", ".pdf"),
+    (b"PK\x03\x04", ".zip"),
+    (b"\x1f\x8b", ".gz"),
+    (b"\x7fELF", "compiled program"),
+    (b"\x89PNG", ".png"),
+    (b"\xff\xd8\xff", ".jpg"),
+    (b"GIF8", ".gif"),
+    (b"SQLite format 3", "SQLite database"),
+)
+# Formats that need a reader of their own; taking them as plain text would store markup, not content.
+_NEEDS_READER = {".pdf", ".ipynb", ".html", ".htm", ".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
+
+
+def read_bytes(path: Path, max_bytes: int) -> bytes:
+    """The file's content. Raises Unreadable for what is too large, special or not permitted."""
+    try:
+        stat = path.stat()
+        if not path.is_file():
+            raise Unreadable("not a regular file")
+        if stat.st_size > max_bytes:
+            raise Unreadable(
+                f"too large: {stat.st_size / 1e6:.0f} MB (limit {max_bytes / 1e6:.0f} MB)",
+                "raise KERNELEVOLVE_MAX_FILE_MB to read it",
+            )
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)  # it may grow while we read
+    except PermissionError:
+        raise Unreadable("permission denied") from None
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+    if len(data) > max_bytes:
+        raise Unreadable(f"too large: over {max_bytes / 1e6:.0f} MB")
+    if not data.strip():
+        raise Unreadable("empty file")
+    return data
+
+
+def decode(data: bytes, path: Path) -> tuple[str, tuple[str, ...]]:
+    """Text with `\\n` line ends, and notes on what was assumed. Raises Unreadable for a binary file."""
+    for magic, what in _MAGIC:
+        if data.startswith(magic):
+            raise Unreadable(f"no loader for {what}" if what[0] == "." else f"binary file ({what})")
+    if path.suffix.lower() in _NEEDS_READER:
+        raise Unreadable(f"no loader for {path.suffix.lower()}")
+    text, notes = _decode(data)
+    if "\x00" in text:
+        text = text.replace("\x00", "")
+        notes += ("NUL characters removed",)
+    surrogates = sum("\ud800" <= c <= "\udfff" for c in text) if not text.isascii() else 0
+    if surrogates:
+        text = text.encode("utf-8", "replace").decode("utf-8")
+        notes += (f"{surrogates} lone surrogates replaced",)
+    # Only these end a line; str.splitlines would also split at form feeds and Unicode separators.
+    return text.replace("\r\n", "\n").replace("\r", "\n"), notes
+
+
+def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
+    for bom, encoding in _BOMS:
+        if data.startswith(bom):
+            try:
+                text = data.decode(encoding)
+            except UnicodeDecodeError:
+                text = data.decode(encoding, "replace")
+                return text, (f"invalid {encoding} sequences replaced",)
+            return text, () if encoding == "utf-8-sig" else (f"read as {encoding}",)
+    sparse = _utf16_without_bom(data)
+    if sparse:
+        return data.decode(sparse, "replace"), (f"read as {sparse}, which was guessed",)
+    if _looks_binary(data):
+        raise Unreadable("binary file")
+    try:
+        return data.decode("utf-8"), ()
+    except UnicodeDecodeError as error:
+        if _mostly_utf8(data):
+            return data.decode("utf-8", "replace"), (f"invalid UTF-8 at byte {error.start} replaced",)
+    return _legacy(data)
+
+
+def _utf16_without_bom(data: bytes) -> str | None:
+    sample = data[:4096]
+    even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    half = max(1, len(sample) // 2)
+    if odd > 0.4 * half and even < 0.05 * half:
+        return "utf-16-le"
+    if even > 0.4 * half and odd < 0.05 * half:
+        return "utf-16-be"
+    return None
+
+
+def _looks_binary(data: bytes) -> bool:
+    sample = data[:65536]
+    control = sum(sample.count(bytes([b])) for b in range(32) if b not in (0, 7, 8, 9, 10, 12, 13, 27))
+    return control > 0.02 * len(sample) or sample.count(0) > 0.02 * len(sample)
+
+
+def _mostly_utf8(data: bytes) -> bool:
+    """UTF-8 with a few broken bytes, rather than another encoding altogether."""
+    text = data.decode("utf-8", "replace")
+    broken = text.count("\ufffd")
+    valid = sum(1 for c in text if c > "\x7f" and c != "\ufffd")
+    return valid > 4 * broken
+
+
+def _legacy(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """GBK when the bytes form valid double-byte text that is mostly common Chinese, else Windows-1252."""
+    try:
+        gbk = data.decode("gbk")
+    except UnicodeDecodeError:
+        gbk = ""
+    wide = [c for c in gbk if c > "\x7f"]
+    # The commonest 3,755 characters are in rows 16 to 55 of GB 2312: bytes 0xB0 to 0xD7.
+    common = sum("\u4e00" <= c <= "\u9fff" and 0xB0 <= c.encode("gbk")[0] <= 0xD7 for c in wide)
+    punctuation = sum(c in "，。、；：？！“”（）《》—…" for c in wide)
+    if wide and common + punctuation > 0.8 * len(wide) and common >= 2:
+        return gbk, ("read as gbk, which was guessed",)
+    return data.decode("cp1252", "replace"), ("read as cp1252, which was guessed",)

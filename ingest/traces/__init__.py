@@ -1,0 +1,1 @@
+"""Profiler outputs: one parser per format."""
