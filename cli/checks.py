@@ -40,6 +40,7 @@ def all_checks(state: AppState) -> list[Check]:
         _harness,
         lambda: _embedding(state),
         lambda: _home(state),
+        _targets,
         _gpu,
     )
     checks: list[Check] = []
@@ -122,6 +123,20 @@ def _home(state: AppState) -> Iterator[Check]:
         stats = kb.stats()
     counts = ", ".join(f"{stats['counts'][table]} {table}s" for table in ("document", "skill", "run"))
     yield Check("database", OK, f"{counts}, {stats['bytes'] / 2**20:.0f} MiB")
+
+
+def _targets() -> Iterator[Check]:
+    from harness.target import list_targets
+
+    here, absent = [], []
+    for target in list_targets():
+        available, reason = target.available()
+        here.append(target.name) if available else absent.append(f"{target.name} ({reason})")
+    missing = f"; not here: {', '.join(absent)}" if absent else ""
+    status = OK if here else FAIL
+    yield Check(
+        "targets", status, f"available: {', '.join(here) or 'none'}{missing}", "reinstall the package"
+    )
 
 
 def _gpu() -> Iterator[Check]:

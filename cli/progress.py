@@ -46,7 +46,8 @@ def ingest_progress(title: str) -> Iterator[Callable[[Step], None]]:
     try:
         yield callback
     finally:
-        progress.stop()
+        if progress.live.is_started:  # stopping what never started prints an empty line
+            progress.stop()
 
 
 @contextlib.contextmanager

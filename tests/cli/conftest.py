@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ from typing import Any
 import pytest
 
 from cli.main import run
+
+COMMAND = [sys.executable, "-c", "from cli.main import main; main()"]
 
 
 @dataclass(frozen=True)
@@ -165,15 +170,7 @@ def _store_steps(store: Any, kb: Any) -> None:
 def library_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with the curated library, made by `kernelevolve init` once for all tests."""
     path = tmp_path_factory.mktemp("library") / "home"
-    command = [
-        sys.executable,
-        "-c",
-        "from cli.main import main; main()",
-        "--home",
-        str(path),
-        "init",
-        "--json",
-    ]
+    command = [*COMMAND, "--home", str(path), "init", "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert result.returncode == 0, result.stderr
     return path
@@ -184,3 +181,26 @@ def library(cli: Cli, library_home: Path, monkeypatch: pytest.MonkeyPatch) -> Cl
     """Command lines against a home that has the curated library."""
     monkeypatch.setenv("KERNELEVOLVE_HOME", str(library_home))
     return cli
+
+
+@pytest.fixture
+def start_process(home: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start command lines as processes of their own group; whatever still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*argv: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*COMMAND, *argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,113 @@
+"""`kernelevolve search`: the main job through the command line, interruption included."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBLEM = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.gain = nn.Parameter(torch.rand(features))
+
+    def forward(self, x):
+        return torch.softmax(torch.relu(x) * self.gain, dim=-1)
+
+def get_inputs():
+    return [torch.randn(512, 1024)]
+
+def get_init_inputs():
+    return [1024]
+"""
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    path = tmp_path / "relu_gain_softmax.py"
+    path.write_text(PROBLEM)
+    return path
+
+
+def test_search_from_problem_to_report(library: Any, problem: Path) -> None:
+    result = library("search", problem, "--steps", "3", "--json")
+    document = result.json
+    assert result.code == 0, result.err
+    assert document.keys() >= {
+        "run_id",
+        "best",
+        "steps",
+        "valid",
+        "stop_reason",
+        "tokens",
+        "cost_usd",
+        "elapsed_s",
+    }
+    assert document["best"].keys() >= {"node_id", "speedup", "speedup_ci", "baselines", "path"}
+    assert document["steps"] == 3
+    assert "class ModelNew" in Path(document["best"]["path"]).read_text()
+    assert document["run_id"] in Path(document["report"]).read_text()
+    assert [line for line in result.err.splitlines() if line.startswith("step 3/3")]
+
+    again = library("search", "--resume", document["run_id"])
+    assert again.code == 0
+    for expected in (
+        "baseline eager",
+        "torch.compile",
+        "best",
+        "95 %",
+        document["best"]["path"],
+        document["report"],
+    ):
+        assert expected in again.out
+
+    runs = library("runs", "list", "--json").json["runs"]
+    assert runs[0]["run_id"] == document["run_id"]
+    assert runs[0]["steps"] == 3
+    node = library("prompt", problem, "--parent", document["best"]["node_id"], "--json")
+    assert node.code == 0, node.err
+    assert "class ModelNew" in node.json["prompt"]
+    assert library("runs", "show", "last").code == 0
+
+
+def test_interrupted_search_can_be_resumed(library_home: Path, problem: Path, start_process: Any) -> None:
+    argv = ["--home", str(library_home), "search", str(problem), "--steps", "50", "--json"]
+    process = start_process(*argv)
+    run_id = ""
+    for line in process.stderr:
+        if line.startswith("run "):
+            run_id = line.split()[1].rstrip(":")
+        if line.startswith("step 1/50"):
+            break
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does: every process of the group gets it
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    error = json.loads(out)["error"]
+    assert error["type"] == "Interrupted"
+    assert error["hint"] == f"kernelevolve search --resume {run_id}"
+    assert not _alive_in_group(process.pid)
+
+    show = start_process("--home", str(library_home), "runs", "show", run_id, "--json")
+    document = json.loads(show.communicate(timeout=60)[0])
+    assert document["state"] == "interrupted"
+    assert document["nodes"]
+
+
+def _alive_in_group(group: int) -> bool:
+    for _ in range(50):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return False
+        time.sleep(0.1)
+    return True
