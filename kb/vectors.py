@@ -15,7 +15,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,10 @@ class Manifest:
     collections: dict[str, list[int]] = field(default_factory=dict)  # partition -> [generation, count]
     files: dict[str, list[int]] = field(default_factory=dict)
 
+    @property
+    def identity(self) -> tuple[str, dict[str, list[int]]]:
+        return self.folder, self.collections
+
     def matches(self, model: str, expected: Expected) -> bool:
         held = {p: (g, n) for p, (g, n) in self.collections.items() if n}
         return self.model == model and held == {p: gn for p, gn in expected.items() if gn[1]}
@@ -63,6 +67,7 @@ class VectorIndex:
         self._lock_timeout_s = lock_timeout_s
         self._client: Any = None
         self._open_as: tuple[str, dict[str, list[int]]] | None = None
+        self._loaded: set[str] = set()  # partitions whose files this process has read
         self._collections: dict[str, Any] = {}
 
     # --- state ---
@@ -88,7 +93,7 @@ class VectorIndex:
     def exclusive(self) -> Iterator[None]:
         """Hold this around the commit of a change to SQL and the `apply` that follows it."""
         self._root.mkdir(parents=True, exist_ok=True)
-        with file_lock(self._lock, timeout_s=self._lock_timeout_s, what="writing the vector index"):
+        with self._locked(shared=False):
             yield
 
     def apply(
@@ -138,6 +143,10 @@ class VectorIndex:
 
     def _commit(self, manifest: Manifest, expected: Expected) -> None:
         manifest.collections = {p: [g, n] for p, (g, n) in expected.items() if n}
+        self._write(manifest)
+        self._open_as = manifest.identity
+
+    def _write(self, manifest: Manifest) -> None:
         manifest.files = _fingerprint(self._root / manifest.folder)
         partial = self._root / f"manifest.{os.getpid()}.partial"
         with partial.open("w") as file:
@@ -145,7 +154,6 @@ class VectorIndex:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._root / "manifest.json")
-        self._open_as = (manifest.folder, manifest.collections)
 
     # --- reading ---
 
@@ -161,35 +169,64 @@ class VectorIndex:
 
         Raises IndexOutOfStep when the index is not what the database says, IndexUnavailable when it fails.
         """
+        answer = self._search(model, expected, partitions, vector, limit, load=False)
+        if answer is None:
+            answer = self._search(model, expected, partitions, vector, limit, load=True)
+        return sorted(answer or [], key=lambda hit: (-hit[1], hit[0]))[:limit]
+
+    def _search(
+        self,
+        model: str,
+        expected: Callable[[], Expected],
+        partitions: Sequence[str],
+        vector: Vectors,
+        limit: int,
+        *,
+        load: bool,
+    ) -> list[tuple[str, float]] | None:
+        """None when collections must be loaded first: loading writes to the files, so it excludes others."""
         self._root.mkdir(parents=True, exist_ok=True)
-        lock = file_lock(
-            self._lock, timeout_s=self._lock_timeout_s, what="writing the vector index", shared=True
-        )
-        with lock, self._guarded("searching"):
+        with self._locked(shared=not load), self._guarded("searching"):
             wanted = expected()
-            if not any(wanted.get(p, (0, 0))[1] for p in partitions):
+            held = [p for p in partitions if wanted.get(p, (0, 0))[1]]
+            if not held:
                 return []
             manifest = self._manifest()
             if manifest is None or not manifest.matches(model, wanted):
                 raise IndexOutOfStep("the vector index does not hold what the database says")
-            self._connect(manifest)
-            found: list[tuple[str, float]] = []
-            for partition in partitions:
-                count = manifest.collections.get(partition, [0, 0])[1]
-                if not count:
-                    continue
-                answer = self._collection(partition, model, create=False).query(
-                    query_embeddings=vector.reshape(1, -1), n_results=min(limit, count), include=["distances"]
+            if load:
+                self._load(manifest, model, held, vector)
+            elif self._open_as != manifest.identity or not self._loaded.issuperset(held):
+                return None
+            return [
+                hit
+                for partition in held
+                for hit in _nearest(
+                    self._collection(partition, model), vector, min(limit, wanted[partition][1])
                 )
-                ids, distances = answer["ids"][0], answer["distances"][0]
-                found += [(i, 1.0 - float(d)) for i, d in zip(ids, distances, strict=True)]
-        return sorted(found, key=lambda hit: (-hit[1], hit[0]))[:limit]
+            ]
+
+    def _load(self, manifest: Manifest, model: str, partitions: Sequence[str], vector: Vectors) -> None:
+        """Have Chroma read its files, which must be as they were left; it may rewrite them doing so."""
+        if self._open_as != manifest.identity and manifest.files != _fingerprint(
+            self._root / manifest.folder
+        ):
+            raise IndexOutOfStep("the vector index was damaged or changed by something else")
+        self._connect(manifest)
+        for partition in partitions:
+            if partition not in self._loaded:
+                collection = self._collection(partition, model)
+                if collection.count() != manifest.collections[partition][1]:
+                    raise IndexOutOfStep("the vector index lost some of its vectors")
+                _nearest(collection, vector, 1)
+                self._loaded.add(partition)
+        self._write(manifest)
 
     # --- Chroma ---
 
     def _connect(self, manifest: Manifest) -> None:
         """Have a client on the manifest's folder; another process's writes make a new one necessary."""
-        if self._client is not None and self._open_as == (manifest.folder, manifest.collections):
+        if self._client is not None and self._open_as == manifest.identity:
             return
         self.close()
         import chromadb
@@ -198,9 +235,9 @@ class VectorIndex:
         self._client = chromadb.PersistentClient(
             str(self._root / manifest.folder), settings=Settings(anonymized_telemetry=False)
         )
-        self._open_as = (manifest.folder, manifest.collections)
+        self._open_as = manifest.identity
 
-    def _collection(self, partition: str, model: str, *, create: bool) -> Any:
+    def _collection(self, partition: str, model: str, *, create: bool = False) -> Any:
         name = collection_name(partition, model)
         if name not in self._collections:
             # No embedding function: Chroma's default one would try to download a model.
@@ -214,6 +251,7 @@ class VectorIndex:
 
     def close(self) -> None:
         self._collections.clear()
+        self._loaded.clear()
         self._open_as = None
         if self._client is not None:
             client, self._client = self._client, None
@@ -236,9 +274,10 @@ class VectorIndex:
         (self._root / name).mkdir(parents=True)
         return name
 
-    @property
-    def _lock(self) -> Path:
-        return self._root.with_suffix(".lock")
+    def _locked(self, *, shared: bool) -> AbstractContextManager[None]:
+        path = self._root.with_suffix(".lock")
+        what = "writing the vector index"
+        return file_lock(path, timeout_s=self._lock_timeout_s, what=what, shared=shared)
 
     @contextmanager
     def _guarded(self, doing: str) -> Iterator[None]:
@@ -260,8 +299,14 @@ class VectorIndex:
             ) from error
 
 
+def _nearest(collection: Any, vector: Vectors, limit: int) -> list[tuple[str, float]]:
+    answer = collection.query(query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances"])
+    ids, distances = answer["ids"][0], answer["distances"][0]
+    return [(i, 1.0 - float(d)) for i, d in zip(ids, distances, strict=True)]
+
+
 def _fingerprint(folder: Path) -> dict[str, list[int]]:
-    """Size and time of the graph files; for Chroma's own database, which it touches on opening, its pages."""
+    """Size and time of the graph files; of Chroma's own database, which it touches on opening, the size."""
     found: dict[str, list[int]] = {}
     for path in sorted(folder.glob("*/*.bin")):
         stat = path.stat()
