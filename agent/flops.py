@@ -10,7 +10,8 @@ from typing import Any
 # Vectorised polynomial approximations of these cost about this many fp32 operations per element.
 _TRANSCENDENTAL = 16
 _COSTLY = re.compile(
-    r"exp|log|tanh|erf|sigmoid|gelu|silu|softplus|mish|softmax|sin|cos|pow|selu|elu|hardswish|cross_entropy"
+    r"_?(expm?[12]?|log(2|10|1p|it|sumexp|addexp)?|tanh|erfc?|sigmoid|gelu|silu|softplus|mish|[sc]?elu|sin|cos|tan|"
+    r"pow|log_sigmoid\w*|(log_)?softmax|\w*cross_entropy\w*)"
 )
 _FREE = re.compile(
     r"^(view|reshape|permute|transpose|t|expand|slice|select|squeeze|unsqueeze|getitem|detach|alias|clone|"
@@ -52,7 +53,7 @@ def _cost(op: str, inputs: list[list[int]], outputs: list[list[int]]) -> int:
     if _FREE.match(op):
         return 0
     touched = max([out, *(math.prod(shape) for shape in inputs)])
-    return touched * (_TRANSCENDENTAL if _COSTLY.search(op) else 1)
+    return touched * (_TRANSCENDENTAL if _COSTLY.fullmatch(op) else 1)
 
 
 def _refs(value: Any) -> list[str]:

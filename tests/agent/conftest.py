@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kb import KnowledgeBase
 
 
-@pytest.fixture
-def kb(tmp_path: Path) -> Iterator[KnowledgeBase]:
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty home; a copy of it is quicker than another migration."""
     from search_stubs import open_kb
 
+    home = tmp_path_factory.mktemp("agent") / "home"
+    open_kb(home).close()
+    return home
+
+
+@pytest.fixture
+def kb(tmp_path: Path, empty_home: Path) -> Iterator[KnowledgeBase]:
+    from search_stubs import open_kb
+
+    shutil.copytree(empty_home, tmp_path / "home")
     with open_kb(tmp_path / "home") as knowledge:
         yield knowledge
 

@@ -1,4 +1,4 @@
-"""A deterministic judge and generator, and a knowledge base that needs no model. Also a program that is killed."""
+"""A deterministic judge and generator, a knowledge base without a model, and a program to be killed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class StubExecutor:
         time.sleep(self.delay_s)
         x = int(re.search(r"X = (\d+)", request.candidate)[1])
         status = {11: "compile_error", 12: "incorrect", 13: "timeout"}.get(x % 17, "correct")
-        evaluation = Evaluation(status, log="k.cpp:3:1: error: no such thing" if status == "compile_error" else "")
+        evaluation = Evaluation(
+            status, log="k.cpp:3:1: error: no such thing" if status == "compile_error" else ""
+        )
         if status == "correct":
             speedup = 0.5 + x / 100
             evaluation.speedup, evaluation.speedup_ci = speedup, (speedup * 0.95, speedup * 1.05)
@@ -84,7 +86,7 @@ class StubExecutor:
 
 
 class StubGenerator:
-    """Climbs from its parent by a random step; now and then answers nothing or what it has answered before."""
+    """Climbs from its parent by random steps; now and then answers nothing or the same as before."""
 
     name = "stub"
     hosted = False
@@ -129,7 +131,13 @@ def graph_of(kb: KnowledgeBase, run_id: str) -> list[Any]:
         for node in run.graph
     ]  # fmt: skip
     events = [
-        [event.seq, event.kind, event.payload.get("step"), event.payload.get("outcome"), event.payload.get("selected")]
+        [
+            event.seq,
+            event.kind,
+            event.payload.get("step"),
+            event.payload.get("outcome"),
+            event.payload.get("selected"),
+        ]
         for event in run.events
     ]
     totals = [run.info.state, run.info.stop_reason, run.info.tokens, run.info.steps, run.info.cost_usd]

@@ -24,11 +24,10 @@ GOOD = f"HYPOTHESIS: fuse, 2x\n```python\n{FILE}```"
 def answer(
     text: str | None, finish: str = "stop", **message: Any
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
+    message = {"role": "assistant", "content": text, **message}
     body = {
         "id": "x", "object": "chat.completion", "created": 0, "model": "m",
-        "choices": [
-            {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text, **message}}
-        ],
+        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
     }  # fmt: skip
     return 200, body, {}
