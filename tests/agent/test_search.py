@@ -13,8 +13,10 @@ from agent import RunStore, Search, SearchResult, SearchSettings
 from agent.errors import EvaluationUnavailable, ModelError, RunBusy, RunNotFound, SettingsInvalid
 from agent.events import Evaluated, Generated, RunStarted, Skipped, Stopped, Verifying
 from agent.generator import Draft
+from agent.novelty import genome_digest, program_digest
 from harness.errors import ProblemError
 from harness.worker.model import Evaluation
+from ingest import ingest_paths
 
 
 def search(kb: Any, problem: str, **kwargs: Any) -> SearchResult:
@@ -101,6 +103,32 @@ def test_a_program_is_judged_once(kb, problem):
     assert [(s.step, s.outcome, s.reason) for s in skipped] == [
         (2, "duplicate", "the same program as step 1")
     ]
+
+
+def test_the_generator_learns_what_was_tried(kb, problem):
+    generator = StubGenerator()
+    search(kb, problem, generator=generator, steps=10)
+    assert generator.requests[0].tried == frozenset()
+    for request in generator.requests[1:]:
+        if request.parent is not None:
+            assert genome_digest(request.parent.genome) in request.tried
+            assert program_digest(request.parent.source) in request.tried
+
+
+def test_what_was_retrieved_is_recorded_with_the_node(kb, problem, tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "memory.md").write_text(
+        "# Memory bandwidth\n\nFewer passes over memory make a kernel faster.\n"
+    )
+    ingest_paths(kb, [folder], scope="cpu")
+    result = search(kb, problem, steps=5)
+    store = RunStore(kb)
+    for node in store.load(result.run_id).graph.candidates():
+        uses = store.prompt_uses(node.node_id)
+        assert [use["citation"] for use in uses] == ["memory.md:1-3 § Memory bandwidth"]
+        assert uses[0]["citation"] in store.prompt(node)
+        assert uses[0]["chunk_id"]
 
 
 def test_failures_of_siblings_reach_the_next_prompt(kb, problem):
