@@ -127,13 +127,13 @@ template <int U, class F> KE_INLINE void each(int64_t begin, int64_t end, F&& f)
   if (i < end) f(Tail{static_cast<int>(end - i)}, i, std::integral_constant<int, 0>{});
 }
 
-// As each<U>(0, n, f), but whole vectors start where `p` is aligned, so that f may stream to p + i.
-template <int U, class F> KE_INLINE void each_aligned(const float* p, int64_t n, F&& f) {
+// As each, but whole vectors start where p + i is aligned, so that f may stream to it.
+template <int U, class F> KE_INLINE void each_aligned(const float* p, int64_t begin, int64_t end, F&& f) {
   constexpr uintptr_t bytes = W * 4;
-  int64_t head = static_cast<int64_t>((bytes - reinterpret_cast<uintptr_t>(p) % bytes) % bytes / 4);
-  head = head < n ? head : n;
-  if (head > 0) f(Tail{static_cast<int>(head)}, int64_t(0), std::integral_constant<int, 0>{});
-  each<U>(head, n, f);
+  int64_t head = static_cast<int64_t>((bytes - reinterpret_cast<uintptr_t>(p + begin) % bytes) % bytes / 4);
+  head = head < end - begin ? head : end - begin;
+  if (head > 0) f(Tail{static_cast<int>(head)}, begin, std::integral_constant<int, 0>{});
+  each<U>(begin + head, end, f);
 }
 
 // f(L, count, i): groups of up to U vectors side by side; count is a compile-time constant.
@@ -261,6 +261,71 @@ KE_INLINE void transpose_tile(const float* src, int64_t ld, float* dst, int64_t 
     }
   }
   for (int i = 0; i < W; ++i) *reinterpret_cast<vf_unaligned*>(dst + i * ldd) = r[i];
+}
+
+// Transposes `rows` x `cols` (any sizes) through W x W tiles; the rest goes element by element.
+inline void transpose_block(const float* src, int64_t ld, float* dst, int64_t ldd, int64_t rows, int64_t cols) {
+  const int64_t whole_rows = rows - rows % W, whole_cols = cols - cols % W;
+  for (int64_t i = 0; i < whole_rows; i += W)
+    for (int64_t j = 0; j < whole_cols; j += W) transpose_tile(src + i * ld + j, ld, dst + j * ldd + i, ldd);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = i < whole_rows ? whole_cols : 0; j < cols; ++j) dst[j * ldd + i] = src[i * ld + j];
+}
+
+// Panels of NR columns for `product_rows`: element (k, j) of panel p is B(k, p NR + j); columns beyond n are zero.
+template <int NR> inline void pack_panels(const float* b, int64_t row, int64_t col, int64_t k, int64_t n, float* to) {
+  const int64_t panels = (n + NR - 1) / NR;
+#pragma omp parallel for schedule(static)
+  for (int64_t p = 0; p < panels; ++p) {
+    float* panel = to + p * k * NR;
+    const int64_t columns = n - p * NR < NR ? n - p * NR : NR;
+    if (columns < NR) std::memset(panel, 0, static_cast<size_t>(k) * NR * 4);
+    const float* source = b + p * NR * col;
+    if (row == 1) {  // B is stored by columns
+      transpose_block(source, col, panel, NR, columns, k);
+    } else {
+      for (int64_t i = 0; i < k; ++i)
+        for (int64_t j = 0; j < columns; ++j) panel[i * NR + j] = source[i * row + j * col];
+    }
+  }
+}
+
+// C[MR x NR] (+)= A[MR x k] panel: the accumulators stay in registers, A is broadcast, the panel is streamed.
+template <int MR, int NV> KE_INLINE void product_tile(
+    const float* a, int64_t lda, const float* panel, int64_t k, float* c, int64_t ldc, bool add) {
+  vf acc[MR][NV];
+  unroll<MR>([&](auto i) KE_LAMBDA {
+    unroll<NV>([&](auto j) KE_LAMBDA {
+      if (add) acc[i][j] = *reinterpret_cast<const vf_unaligned*>(c + i * ldc + j * W);
+      else acc[i][j] = vf{};
+    });
+  });
+  for (int64_t p = 0; p < k; ++p) {
+    vf b[NV];
+    unroll<NV>([&](auto j) KE_LAMBDA { b[j] = *reinterpret_cast<const vf_unaligned*>(panel + p * (NV * W) + j * W); });
+    unroll<MR>([&](auto i) KE_LAMBDA {
+      const vf x = splat<vf>(a[i * lda + p]);
+      unroll<NV>([&](auto j) KE_LAMBDA { acc[i][j] += x * b[j]; });
+    });
+  }
+  unroll<MR>([&](auto i) KE_LAMBDA {
+    unroll<NV>([&](auto j) KE_LAMBDA { *reinterpret_cast<vf_unaligned*>(c + i * ldc + j * W) = acc[i][j]; });
+  });
+}
+
+// `rows` rows of A times all panels, into C (row stride ldc, a multiple of NV W), KC of the inner dimension at a time.
+template <int MR, int NV, int KC> inline void product_rows(
+    const float* a, int64_t k, const float* panels, int64_t count, float* c, int64_t ldc, int64_t rows) {
+  for (int64_t p = 0; p < k; p += KC) {
+    const int64_t depth = k - p < KC ? k - p : KC;
+    for (int64_t j = 0; j < count; ++j) {
+      const float* panel = panels + j * k * (NV * W) + p * (NV * W);
+      int64_t i = 0;
+      for (; i + MR <= rows; i += MR)
+        product_tile<MR, NV>(a + i * k + p, k, panel, depth, c + i * ldc + j * (NV * W), ldc, p > 0);
+      for (; i < rows; ++i) product_tile<1, NV>(a + i * k + p, k, panel, depth, c + i * ldc + j * (NV * W), ldc, p > 0);
+    }
+  }
 }
 
 }  // namespace ke

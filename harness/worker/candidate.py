@@ -27,9 +27,9 @@ class CandidateServer(Server):
         """Enters the jail and answers with what it is made of; no candidate code has run yet."""
         scratch = Path(message["scratch"])
         self.path = scratch / "candidate.py"
+        environment = sandbox.environment(scratch, message["threads"]) | message["environment"]
         os.environ.clear()
-        os.environ.update(sandbox.environment(scratch, message["threads"]))
-        os.environ.update(message["environment"])
+        os.environ.update(environment)
         os.chdir(scratch)
         torch.set_num_threads(message["threads"])
         sandbox.restrict_files(self.report, scratch, message["readable"])

@@ -77,7 +77,8 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
     """One line for a person, a class for the judge and the tail of the traceback for the log."""
     kinds = [_BUILD_ERRORS.get(c.__name__, "") for c in type(error).__mro__]
     kind = next((k for k in kinds if k), "")
-    text = " ".join(str(error).split())
+    text = _first_compiler_error(str(error)) if kind else ""
+    text = text or " ".join(str(error).split())
     lowered = text.lower()
     if isinstance(error, RuntimeError) and "error building extension" in lowered:
         kind = "compile"
@@ -93,6 +94,15 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
     name = "" if type(error) is MissingModelNew else f"{type(error).__name__}: "
     log = "".join(traceback.format_exception(error))[-8000:]
     return {"kind": kind, "text": f"{name}{text[:REASON_LIMIT]}{where}", "log": log}
+
+
+def _first_compiler_error(text: str) -> str:
+    """The first line in which a compiler says `error:`, without the path of the scratch folder."""
+    for line in text.splitlines():
+        if "error: " in line:
+            where, _, what = line.strip().partition(": ")
+            return f"{Path(where).name}: {what}" if "/" in where else line.strip()
+    return ""
 
 
 class Server:

@@ -180,6 +180,7 @@ def environment(scratch: Path, threads: int, keep: tuple[str, ...] = ("PATH", "L
         "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor compiles test programs first, for seconds, every time
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "KERNELEVOLVE_NATIVE_CACHE": str(scratch / "native"),
         "OMP_NUM_THREADS": str(threads),
