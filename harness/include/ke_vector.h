@@ -296,8 +296,7 @@ template <int MR, int NV> KE_INLINE void product_tile(
   vf acc[MR][NV];
   unroll<MR>([&](auto i) KE_LAMBDA {
     unroll<NV>([&](auto j) KE_LAMBDA {
-      if (add) acc[i][j] = *reinterpret_cast<const vf_unaligned*>(c + i * ldc + j * W);
-      else acc[i][j] = vf{};
+      acc[i][j] = vf{};
     });
   });
   for (int64_t p = 0; p < k; ++p) {
@@ -309,7 +308,10 @@ template <int MR, int NV> KE_INLINE void product_tile(
     });
   }
   unroll<MR>([&](auto i) KE_LAMBDA {
-    unroll<NV>([&](auto j) KE_LAMBDA { *reinterpret_cast<vf_unaligned*>(c + i * ldc + j * W) = acc[i][j]; });
+    unroll<NV>([&](auto j) KE_LAMBDA {  // partial sums start from zero, which halves the rounding error
+      vf_unaligned& to = *reinterpret_cast<vf_unaligned*>(c + i * ldc + j * W);
+      to = add ? vf(to + acc[i][j]) : acc[i][j];
+    });
   });
 }
 

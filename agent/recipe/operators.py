@@ -1,0 +1,448 @@
+"""Lowerings of ATen operators, by their schema's argument order. Each returns values shaped as the trace says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agent.recipe.graph import Builder, Scalar, Unsupported, Value
+from agent.recipe.lowering import (
+    HANDLERS,
+    affine,
+    gelu,
+    lowers,
+    matching,
+    normalise,
+    power,
+    scaled_sum,
+    square,
+)
+
+Operand = Value | Scalar
+
+
+def _simple(fn: str) -> Any:
+    return lambda b, *args: b.map(fn, *args)
+
+
+for _fn in (
+    "neg exp expm1 log log1p log2 log10 exp2 sqrt rsqrt reciprocal tanh sigmoid erf sin cos floor ceil round trunc "
+    "sign abs isnan isinf mul"
+).split():
+    HANDLERS[_fn] = _simple(_fn)
+for _fn in ("lt", "le", "gt", "ge", "eq", "ne"):
+    HANDLERS[_fn] = _simple(_fn)
+for _fn, _names in {
+    "not": "logical_not bitwise_not",
+    "and": "logical_and bitwise_and",
+    "or": "logical_or bitwise_or",
+    "xor": "logical_xor bitwise_xor",
+    "max": "maximum",
+    "min": "minimum",
+}.items():
+    for _name in _names.split():
+        HANDLERS[_name] = _simple(_fn)
+HANDLERS["gelu"] = gelu
+HANDLERS["square"] = square
+
+
+@lowers("add")
+def _add(b: Builder, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    return b.map("add", x, y if alpha == 1 else _scaled(b, y, alpha))
+
+
+@lowers("sub")
+def _sub(b: Builder, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    return b.map("sub", x, y if alpha == 1 else _scaled(b, y, alpha))
+
+
+@lowers("rsub")
+def _rsub(b: Builder, x: Operand, y: Operand, alpha: float = 1) -> Value:
+    return _sub(b, y, x, alpha)
+
+
+def _scaled(b: Builder, y: Operand, alpha: float) -> Operand:
+    return b.map("mul", y, alpha) if isinstance(y, Value) else y * alpha
+
+
+@lowers("div")
+def _div(b: Builder, x: Operand, y: Operand, rounding_mode: str | None = None) -> Value:
+    if rounding_mode:
+        raise Unsupported("rounded division")
+    if any(isinstance(v, Value) and v.dtype != "float32" for v in (x, y)):
+        raise Unsupported("division of integers")
+    return b.map("div", x, y)
+
+
+@lowers("addcmul")
+def _addcmul(b: Builder, x: Value, y: Value, z: Value, value: float = 1) -> Value:
+    return b.map("add", x, _scaled(b, b.map("mul", y, z), value) if value != 1 else b.map("mul", y, z))
+
+
+@lowers("addcdiv")
+def _addcdiv(b: Builder, x: Value, y: Value, z: Value, value: float = 1) -> Value:
+    return b.map("add", x, b.map("mul", b.map("div", y, z), value))
+
+
+@lowers("lerp")
+def _lerp(b: Builder, x: Value, y: Value, weight: Operand) -> Value:
+    return b.map("add", x, b.map("mul", b.map("sub", y, x), weight))
+
+
+@lowers("pow.Tensor_Scalar")
+def _pow_scalar(b: Builder, x: Value, exponent: float) -> Value:
+    return power(b, x, float(exponent))
+
+
+@lowers("pow.Tensor_Tensor", "pow.Scalar")
+def _pow(b: Builder, x: Operand, y: Operand) -> Value:
+    return b.map("pow", x, y)
+
+
+@lowers("relu")
+def _relu(b: Builder, x: Value) -> Value:
+    return b.map("max", x, 0.0)
+
+
+@lowers("silu")
+def _silu(b: Builder, x: Value) -> Value:
+    return b.map("mul", x, b.map("sigmoid", x))
+
+
+@lowers("softplus")
+def _softplus(b: Builder, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+    scaled = b.map("mul", x, float(beta)) if beta != 1 else x
+    soft = b.map("log1p", b.map("exp", scaled))
+    soft = b.map("div", soft, float(beta)) if beta != 1 else soft
+    return b.map("where", b.map("gt", scaled, float(threshold)), x, soft)
+
+
+@lowers("mish")
+def _mish(b: Builder, x: Value) -> Value:
+    return b.map("mul", x, b.map("tanh", b.map("softplus", x)))
+
+
+@lowers("leaky_relu")
+def _leaky(b: Builder, x: Value, slope: float = 0.01) -> Value:
+    return b.map("where", b.map("gt", x, 0.0), x, b.map("mul", x, float(slope)))
+
+
+@lowers("elu")
+def _elu(b: Builder, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+    inner = b.map("mul", x, float(input_scale)) if input_scale != 1 else x
+    low = b.map("mul", b.map("expm1", inner), float(alpha * scale))
+    high = b.map("mul", x, float(scale)) if scale != 1 else x
+    return b.map("where", b.map("gt", x, 0.0), high, low)
+
+
+@lowers("clamp", "hardtanh")
+def _clamp(b: Builder, x: Value, low: Operand | None = None, high: Operand | None = None, **kw: Any) -> Value:
+    low, high = kw.get("min", low), kw.get("max", high)
+    if low is not None:
+        x = b.map("max", x, low if isinstance(low, Value) else float(low))
+    if high is not None:
+        x = b.map("min", x, high if isinstance(high, Value) else float(high))
+    return x
+
+
+@lowers("clamp_min")
+def _clamp_min(b: Builder, x: Value, low: float) -> Value:
+    return _clamp(b, x, low)
+
+
+@lowers("hardsigmoid")
+def _hardsigmoid(b: Builder, x: Value) -> Value:
+    return b.map("div", _clamp(b, b.map("add", x, 3.0), 0.0, 6.0), 6.0)
+
+
+@lowers("hardswish")
+def _hardswish(b: Builder, x: Value) -> Value:
+    return b.map("mul", x, _hardsigmoid(b, x))
+
+
+@lowers("where.self")
+def _where(b: Builder, condition: Value, x: Operand, y: Operand) -> Value:
+    return b.map("where", condition, x, y)
+
+
+@lowers("masked_fill.Scalar")
+def _masked_fill(b: Builder, x: Value, mask: Value, value: float) -> Value:
+    return b.map("where", mask, float(value), x)
+
+
+@lowers("scalar_tensor")
+def _scalar_tensor(b: Builder, value: Scalar, **kw: Any) -> Scalar:
+    dtype = kw.get("dtype") or {}
+    if isinstance(dtype, dict) and dtype.get("dtype") == "float32":
+        return float(value)
+    if isinstance(dtype, dict) and dtype.get("dtype") in ("int64", "bool"):
+        return int(value) if dtype["dtype"] == "int64" else bool(value)
+    raise Unsupported("scalar of another type")
+
+
+@lowers("_to_copy")
+def _to_copy(b: Builder, x: Value, dtype: Any = None, **kw: Any) -> Value:
+    wanted = dtype["dtype"] if isinstance(dtype, dict) else x.dtype
+    if wanted == x.dtype == "float32":
+        return b.map("copy", x)
+    if wanted == "float32" and x.dtype in ("bool", "int64"):
+        return b.map("float", x)
+    raise Unsupported(f"cast {x.dtype} to {wanted}")
+
+
+@lowers("clone")
+def _clone(b: Builder, x: Value, memory_format: Any = None) -> Value:
+    return b.map("copy", x)
+
+
+@lowers("alias", "detach", "lift_fresh_copy", "contiguous")
+def _same(b: Builder, x: Value, **kw: Any) -> Value:
+    return x
+
+
+# Views
+
+
+@lowers("view", "_unsafe_view", "reshape")
+def _view(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    known = 1
+    for size in shape:
+        known *= size if size != -1 else 1
+    return b.reshape(x, [x.numel // known if s == -1 else s for s in shape])
+
+
+@lowers("permute")
+def _permute(b: Builder, x: Value, dims: Sequence[int]) -> Value:
+    return b.permute(x, dims)
+
+
+@lowers("transpose.int")
+def _transpose(b: Builder, x: Value, first: int, second: int) -> Value:
+    perm = list(range(len(x.shape)))
+    perm[first], perm[second] = perm[second], perm[first]
+    return b.permute(x, perm)
+
+
+@lowers("t")
+def _t(b: Builder, x: Value) -> Value:
+    return b.permute(x, range(len(x.shape))[::-1])
+
+
+@lowers("expand")
+def _expand(b: Builder, x: Value, shape: Sequence[int], implicit: bool = False) -> Value:
+    return b.expand(x, shape)
+
+
+@lowers("unsqueeze")
+def _unsqueeze(b: Builder, x: Value, dim: int) -> Value:
+    shape = list(x.shape)
+    shape.insert(dim % (len(shape) + 1), 1)
+    return b.reshape(x, shape)
+
+
+@lowers("squeeze")
+def _squeeze(b: Builder, x: Value, dims: int | Sequence[int] | None = None) -> Value:
+    rank = len(x.shape)
+    chosen = range(rank) if dims is None else [d % rank for d in ([dims] if isinstance(dims, int) else dims)]
+    return b.reshape(x, [s for i, s in enumerate(x.shape) if not (i in chosen and s == 1)])
+
+
+@lowers("slice.Tensor")
+def _slice(
+    b: Builder, x: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Value:
+    return b.slice(x, dim, start or 0, x.shape[dim] if end is None else end, step)
+
+
+@lowers("select.int")
+def _select(b: Builder, x: Value, dim: int, index: int) -> Value:
+    dim %= len(x.shape)
+    index %= x.shape[dim]
+    return b.reshape(b.slice(x, dim, index, index + 1), [s for i, s in enumerate(x.shape) if i != dim])
+
+
+@lowers("split_with_sizes")
+def _split_with_sizes(b: Builder, x: Value, sizes: Sequence[int], dim: int = 0) -> list[Value]:
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [b.slice(x, dim, s, s + n) for s, n in zip(starts, sizes, strict=True)]
+
+
+@lowers("split.Tensor")
+def _split(b: Builder, x: Value, size: int, dim: int = 0) -> list[Value]:
+    total = x.shape[dim]
+    return [b.slice(x, dim, s, min(total, s + size)) for s in range(0, total, size)]
+
+
+# Reductions
+
+
+@lowers("sum.default", "sum.dim_IntList")
+def _sum(b: Builder, x: Value, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return b.reduce("sum", x, dims, keepdim)
+
+
+@lowers("mean.default", "mean.dim")
+def _mean(b: Builder, x: Value, dims: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return scaled_sum(b, x, dims, keepdim)
+
+
+@lowers("amax", "max.default")
+def _amax(b: Builder, x: Value, dims: Any = None, keepdim: bool = False) -> Value:
+    return b.reduce("max", x, dims, keepdim)
+
+
+@lowers("amin", "min.default")
+def _amin(b: Builder, x: Value, dims: Any = None, keepdim: bool = False) -> Value:
+    return b.reduce("min", x, dims, keepdim)
+
+
+@lowers("prod.default", "prod.dim_int")
+def _prod(b: Builder, x: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    return b.reduce("prod", x, None if dim is None else [dim], keepdim)
+
+
+@lowers("linalg_vector_norm")
+def _norm(
+    b: Builder, x: Value, order: float = 2, dims: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Value:
+    if order == 2:
+        return b.map("sqrt", b.reduce("sum", square(b, x), dims, keepdim))
+    if order == 1:
+        return b.reduce("sum", b.map("abs", x), dims, keepdim)
+    if order == float("inf"):
+        return b.reduce("max", b.map("abs", x), dims, keepdim)
+    raise Unsupported(f"norm of order {order}")
+
+
+def _variance(
+    b: Builder, x: Value, dims: Any, correction: float | None, keepdim: bool
+) -> tuple[Value, Value]:
+    mean, m2 = b.composite("meanvar", x, dims)
+    free = x.numel // mean.numel - (1 if correction is None else correction)
+    if free <= 0:
+        raise Unsupported("variance with no degree of freedom")
+    variance = b.map("div", m2, float(free))
+    return b.squeeze(variance, x, dims, keepdim), b.squeeze(mean, x, dims, keepdim)
+
+
+@lowers("var.correction")
+def _var(
+    b: Builder, x: Value, dims: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> Value:
+    return _variance(b, x, dims, correction, keepdim)[0]
+
+
+@lowers("var_mean.correction")
+def _var_mean(
+    b: Builder, x: Value, dims: Any = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Value, Value]:
+    return _variance(b, x, dims, correction, keepdim)
+
+
+# Normalisations, softmax, losses
+
+
+@lowers("_softmax")
+def _softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:
+    top, total = b.composite("softmax", x, [dim])
+    return b.map("div", b.map("exp", b.map("sub", x, top)), total)
+
+
+@lowers("_log_softmax")
+def _log_softmax(b: Builder, x: Value, dim: int, half_to_float: bool) -> Value:
+    top, total = b.composite("softmax", x, [dim])
+    return b.map("sub", b.map("sub", x, top), b.map("log", total))
+
+
+@lowers("native_layer_norm")
+def _layer_norm(
+    b: Builder, x: Value, shape: Sequence[int], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    rank = len(x.shape)
+    y, mean, rstd = normalise(b, x, list(range(rank - len(shape), rank)), eps)
+    return affine(b, y, weight, bias, list(shape)), mean, rstd
+
+
+@lowers("native_group_norm")
+def _group_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    n: int,
+    c: int,
+    hw: int,
+    groups: int,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    grouped = b.reshape(x, [n, groups, c // groups, hw])
+    y, mean, rstd = normalise(b, grouped, [2, 3], eps)
+    y = b.reshape(affine(b, y, weight, bias, [1, groups, c // groups, 1]), x.shape)
+    return y, b.reshape(mean, [n, groups]), b.reshape(rstd, [n, groups])
+
+
+@lowers("_native_batch_norm_legit_no_training")
+def _batch_norm(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    var: Value,
+    momentum: float,
+    eps: float,
+) -> list[Value | None]:
+    shape = matching(list(mean.shape), len(x.shape))
+    scale = b.map("rsqrt", b.map("add", var, eps))
+    if weight is not None:
+        scale = b.map("mul", scale, weight)
+    y = b.map("mul", b.map("sub", x, b.reshape(mean, shape)), b.reshape(scale, shape))
+    return [b.map("add", y, b.reshape(bias, shape)) if bias is not None else y, None, None]
+
+
+@lowers("_native_batch_norm_legit.no_stats")
+def _batch_norm_no_stats(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Value]:
+    rank = len(x.shape)
+    y, mean, rstd = normalise(b, x, [d for d in range(rank) if d != 1], eps)
+    shape = matching([x.shape[1]], rank)
+    return [affine(b, y, weight, bias, shape), b.reshape(mean, shape[1:2]), b.reshape(rstd, shape[1:2])]
+
+
+@lowers("_native_batch_norm_legit_functional")
+def _batch_norm_training(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> list[Value | None]:
+    """The output only: running statistics are no output of forward."""
+    if not training:
+        raise Unsupported("inference through the training operator")
+    return [_batch_norm_no_stats(b, x, weight, bias, True, momentum, eps)[0], None, None, None, None]
+
+
+@lowers("gather")
+def _gather(b: Builder, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+    """One element per row, at an index that the row gives: the pick of a classification loss."""
+    dim %= len(x.shape)
+    rows = [s for i, s in enumerate(x.shape) if i != dim]
+    if (
+        x.dtype != "float32"
+        or index.shape[dim] != 1
+        or [s for i, s in enumerate(index.shape) if i != dim] != rows
+    ):
+        raise Unsupported("a gather that is not one element per row")
+    return b.add("pick", index.shape, x.dtype, "pick", (x, index), dim=dim)
