@@ -131,12 +131,13 @@ def _targets() -> Iterator[Check]:
     here, absent = [], []
     for target in list_targets():
         available, reason = target.available()
-        here.append(target.name) if available else absent.append(f"{target.name} ({reason})")
+        if available:
+            here.append(target.name)
+        else:
+            absent.append(f"{target.name} ({reason})")
     missing = f"; not here: {', '.join(absent)}" if absent else ""
-    status = OK if here else FAIL
-    yield Check(
-        "targets", status, f"available: {', '.join(here) or 'none'}{missing}", "reinstall the package"
-    )
+    detail = f"available: {', '.join(here) or 'none'}{missing}"
+    yield Check("targets", OK if here else FAIL, detail, "reinstall the package")
 
 
 def _gpu() -> Iterator[Check]:

@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> int:
     descriptor 1, goes to standard error.
     """
     from cli.errors import report
-    from cli.output import json_stdout
+    from cli.output import ReaderGone, json_stdout
 
     options = argv[: argv.index("--")] if "--" in argv else argv
     as_json = "--json" in options
@@ -37,12 +37,14 @@ def run(argv: Sequence[str]) -> int:
             code = app(list(argv) or ["--help"], prog_name="kernelevolve", standalone_mode=False)
             if code == 130:  # what the parser makes of Ctrl-C
                 raise KeyboardInterrupt
-        except BrokenPipeError:  # the reader left, for example `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except ReaderGone:
             return 141
         except (Exception, KeyboardInterrupt) as error:
             # A second Ctrl-C while children are being stopped ends the process at once.
             if isinstance(error, KeyboardInterrupt):
                 signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-            return report(error, as_json=as_json, verbose=verbose)
+            try:
+                return report(error, as_json=as_json, verbose=verbose)
+            except ReaderGone:
+                return 141
     return code if isinstance(code, int) else 0

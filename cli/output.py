@@ -11,43 +11,48 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA_VERSION = 1
-_json_stream: TextIO | None = None
+_json_descriptor: int | None = None
+
+
+class ReaderGone(Exception):
+    """Whoever read standard output has left, as `| head` does; there is nobody to tell."""
 
 
 @contextlib.contextmanager
 def json_stdout(active: bool) -> Iterator[None]:
     """While active, only `emit` reaches the real standard output; file descriptor 1 is standard error."""
-    global _json_stream  # noqa: PLW0603 - one per process, like sys.stdout itself
+    global _json_descriptor  # noqa: PLW0603 - one per process, like sys.stdout itself
     if not active:
         yield
         return
     sys.stdout.flush()
-    saved = os.dup(1)
+    _json_descriptor = os.dup(1)
     os.dup2(2, 1)
     try:
-        with (
-            open(saved, "w", encoding="utf-8", closefd=False) as _json_stream,
-            contextlib.redirect_stdout(sys.stderr),
-        ):
+        with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
-        os.dup2(saved, 1)
-        os.close(saved)
-        _json_stream = None
+        os.dup2(_json_descriptor, 1)
+        os.close(_json_descriptor)
+        _json_descriptor = None
 
 
 def emit(document: dict[str, Any]) -> None:
-    """Write the command's JSON document as one line, with its `schema_version` first."""
+    """Write the command's JSON document as one line, with its `schema_version` first. Raises ReaderGone."""
     data = {"schema_version": SCHEMA_VERSION, **jsonable(document)}
-    stream = _json_stream or sys.stdout
-    stream.write(json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n")
-    stream.flush()
+    line = (json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n").encode()
+    descriptor = 1 if _json_descriptor is None else _json_descriptor
+    try:
+        while line:
+            line = line[os.write(descriptor, line) :]
+    except BrokenPipeError:
+        raise ReaderGone from None
 
 
 def jsonable(value: Any) -> Any:
@@ -101,6 +106,12 @@ def speedup(value: float | None, interval: tuple[float, float] | list[float] | N
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            # The interpreter flushes standard output once more on its way out.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise ReaderGone from None
+
     # Pipes have no width of their own; 80 columns would cut paths and ids that scripts grep for.
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() or "COLUMNS" in os.environ else 160)
+    return PipeConsole(file=stream, width=None if stream.isatty() or "COLUMNS" in os.environ else 160)

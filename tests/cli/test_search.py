@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+RESULT_KEYS = {"run_id", "best", "steps", "valid", "stop_reason", "tokens", "cost_usd", "elapsed_s"}
+BEST_KEYS = {"node_id", "speedup", "speedup_ci", "baselines", "path"}
 PROBLEM = """
 import torch
 from torch import nn
@@ -42,17 +44,8 @@ def test_search_from_problem_to_report(library: Any, problem: Path) -> None:
     result = library("search", problem, "--steps", "3", "--json")
     document = result.json
     assert result.code == 0, result.err
-    assert document.keys() >= {
-        "run_id",
-        "best",
-        "steps",
-        "valid",
-        "stop_reason",
-        "tokens",
-        "cost_usd",
-        "elapsed_s",
-    }
-    assert document["best"].keys() >= {"node_id", "speedup", "speedup_ci", "baselines", "path"}
+    assert document.keys() >= RESULT_KEYS
+    assert document["best"].keys() >= BEST_KEYS
     assert document["steps"] == 3
     assert "class ModelNew" in Path(document["best"]["path"]).read_text()
     assert document["run_id"] in Path(document["report"]).read_text()
@@ -60,14 +53,8 @@ def test_search_from_problem_to_report(library: Any, problem: Path) -> None:
 
     again = library("search", "--resume", document["run_id"])
     assert again.code == 0
-    for expected in (
-        "baseline eager",
-        "torch.compile",
-        "best",
-        "95 %",
-        document["best"]["path"],
-        document["report"],
-    ):
+    paths = (document["best"]["path"], document["report"])
+    for expected in ("baseline eager", "torch.compile", "best", "95 %", *paths):
         assert expected in again.out
 
     runs = library("runs", "list", "--json").json["runs"]
