@@ -16,6 +16,10 @@ class Speed:
     hi: float | None = None
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        return None if self.lo is None or self.hi is None else (self.lo, self.hi)
+
+    @property
     def proven(self) -> bool:
         """Faster beyond doubt: the whole interval lies above 1."""
         return self.lo is not None and self.lo > 1.0
@@ -69,4 +73,4 @@ def verdict(candidates: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | N
 
 
 def _ci(speed: Speed) -> str:
-    return f" [{speed.lo:.2f}, {speed.hi:.2f}]" if speed.lo is not None and speed.hi is not None else ""
+    return "" if speed.interval is None else " [{:.2f}, {:.2f}]".format(*speed.interval)

@@ -44,6 +44,7 @@ def _show(home: Path, result: IngestReport, stats: dict[str, Any]) -> None:
         f"{n} {what}" for what in ("added", "updated", "removed") if (n := getattr(result, what))
     )
     counts = stats["counts"]
-    library = f"{counts['document']} documents, {counts['chunk']} passages, {counts['skill']} skills"
+    documents = stats["documents_by_state"].get("embedded", 0)
+    library = f"{documents} documents, {counts['chunk']} passages, {counts['skill']} skills"
     out().print(f"{library} ({changes or 'nothing changed'})", markup=False, soft_wrap=True)
     report_failures(result)

@@ -13,7 +13,10 @@ from cli.output import clean, emit, milliseconds, out, speedup
 from cli.session import executor, knowledge_base, state_of
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from agent import SearchResult
+    from agent.settings import BestResult
 
 
 def register(app: typer.Typer) -> None:
@@ -120,26 +123,7 @@ def _reject_settings(context: typer.Context) -> None:
 
 
 def _show(result: SearchResult, report: Path, sentence: str) -> None:
-    from rich.table import Table
-
-    from cli.verdict import against
-
     console = out()
-    best = result.best
-    table = Table("", "time", "speedup of the best kernel", box=None, header_style="bold", pad_edge=False)
-    measured = (
-        {"speedups": best.speedups, "speedup": best.speedup, "speedup_ci": best.speedup_ci} if best else {}
-    )
-    baselines = best.baselines if best else {}
-    for label, baseline in (("baseline eager", "eager"), ("torch.compile", "compile")):
-        speed = against(measured, baseline)
-        interval = (speed.lo, speed.hi) if speed and speed.lo is not None and speed.hi is not None else None
-        number = speedup(speed.value if speed else None, interval)
-        table.add_row(label, milliseconds(baselines.get(f"{baseline}_ms")), number)
-    median = (best.candidate_ms or {}).get("median") if best else None
-    table.add_row("best", milliseconds(median), "(95 % intervals)")
-    console.print(table)
-    console.print(sentence, style="bold", markup=False, soft_wrap=True)
     rows = [
         ("run", result.run_id),
         ("steps", f"{result.steps}, {result.valid} correct"),
@@ -148,8 +132,27 @@ def _show(result: SearchResult, report: Path, sentence: str) -> None:
     if result.tokens:
         cost = "" if result.cost_usd is None else f", ${result.cost_usd:.2f}"
         rows.append(("tokens", f"{result.tokens:,}{cost}"))
-    if best is not None:
-        rows.append(("source", best.path))
+    if result.best is not None:
+        console.print(_table(result.best))
+        rows.append(("source", result.best.path))
     rows.append(("report", str(report)))
+    console.print(sentence, style="bold", markup=False, soft_wrap=True)
     for label, value in rows:
-        console.print(f"{label:<8}{clean(value)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{label:<9}{clean(value)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(best: BestResult) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from cli.verdict import against
+
+    table = Table("", "time", "speedup of the best (95 % interval)", box=box.SIMPLE_HEAD, pad_edge=False)
+    measured = {"speedups": best.speedups, "speedup": best.speedup, "speedup_ci": best.speedup_ci}
+    for label, baseline in (("baseline eager", "eager"), ("baseline torch.compile", "compile")):
+        speed = against(measured, baseline)
+        number = "–" if speed is None else speedup(speed.value, speed.interval)
+        table.add_row(label, milliseconds(best.baselines.get(f"{baseline}_ms")), number)
+    label = "best (the compiler's own code)" if best.compiler_made else f"best (step {best.step})"
+    table.add_row(label, milliseconds((best.candidate_ms or {}).get("median")), "")
+    return table
