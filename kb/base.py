@@ -65,9 +65,9 @@ class KnowledgeBase:
         engine = open_database(home / "kernelevolve.db", timeout_s=settings.lock_timeout_s)
         kb = cls(settings, engine, embedder)
         try:
-            expected = kb.expected_vectors()
-            if expected:  # an empty knowledge base needs neither index nor model
-                problem = kb.vectors.problem(kb.embedder.model_id, expected)
+            kb._check_lexical()
+            if kb.expected_vectors():  # an empty knowledge base needs neither index nor model
+                problem = kb.vectors.check(kb.embedder.model_id, kb.expected_vectors)
                 if problem is not None:
                     kb.rebuild_vectors(problem)
         except BaseException:
@@ -135,6 +135,23 @@ class KnowledgeBase:
         except IndexUnavailable as error:
             self.rebuild_vectors(f"failed ({error})")
         return self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
+
+    def _check_lexical(self) -> None:
+        from kb import lexical
+
+        with self.session() as session:
+            problem = lexical.problem(session)
+        if problem is not None:
+            self.rebuild_lexical(problem)
+
+    def rebuild_lexical(self, reason: str) -> None:
+        """Make the lexical index anew from the database, and say so."""
+        from kb import lexical
+
+        self.notice(f"the lexical index {reason}; rebuilding it from the database")
+        with self.session() as session:
+            lexical.rebuild(session)
+            session.commit()
 
     def rebuild_vectors(self, reason: str) -> None:
         """Make the vector index anew from the database, and say so."""

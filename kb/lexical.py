@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, text
+from sqlalchemy.exc import DatabaseError
+
+from kb.errors import StoreDamaged
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -85,19 +88,59 @@ def matched_terms(terms: Sequence[str], content: str) -> list[str]:
     return [t for t in terms if (t if len(t) < 6 else t[: max(5, len(t) - 3)]) in lowered]
 
 
+# The index keeps no text of its own: it reads the chunk table, and triggers keep the two together.
+_SCHEMA = (
+    """CREATE VIRTUAL TABLE chunk_fts USING fts5(
+    breadcrumb, text, content='chunk', content_rowid='pk', tokenize='porter unicode61')""",
+    """CREATE TRIGGER chunk_fts_insert AFTER INSERT ON chunk BEGIN
+    INSERT INTO chunk_fts(rowid, breadcrumb, text) VALUES (new.pk, new.breadcrumb, new.text);
+END""",
+    """CREATE TRIGGER chunk_fts_delete AFTER DELETE ON chunk BEGIN
+    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text)
+    VALUES ('delete', old.pk, old.breadcrumb, old.text);
+END""",
+    """CREATE TRIGGER chunk_fts_update AFTER UPDATE OF breadcrumb, text ON chunk BEGIN
+    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text)
+    VALUES ('delete', old.pk, old.breadcrumb, old.text);
+    INSERT INTO chunk_fts(rowid, breadcrumb, text) VALUES (new.pk, new.breadcrumb, new.text);
+END""",
+)
+_TRIGGERS = ("chunk_fts_insert", "chunk_fts_delete", "chunk_fts_update")
+
+
+def problem(session: Session) -> str | None:
+    """Why the lexical index cannot agree with the chunk table, or None. Compares numbers, not content."""
+    connection = session.connection()
+    names = set(
+        connection.execute(text("SELECT name FROM sqlite_master WHERE name LIKE 'chunk_fts%'")).scalars()
+    )
+    if not names.issuperset(("chunk_fts", *_TRIGGERS)):
+        return "is missing or incomplete"
+    try:
+        indexed = connection.execute(text("SELECT count(*) FROM chunk_fts_docsize")).scalar_one()
+    except DatabaseError:
+        return "is incomplete"
+    stored = connection.execute(text("SELECT count(*) FROM chunk")).scalar_one()
+    return None if indexed == stored else f"holds {indexed} of {stored} chunks"
+
+
 def rebuild(session: Session) -> None:
     """Make the lexical index anew from the chunk table."""
-    session.connection().execute(text("INSERT INTO chunk_fts(chunk_fts) VALUES ('rebuild')"))
+    connection = session.connection()
+    for trigger in _TRIGGERS:
+        connection.execute(text(f"DROP TRIGGER IF EXISTS {trigger}"))
+    connection.execute(text("DROP TABLE IF EXISTS chunk_fts"))
+    for statement in _SCHEMA:
+        connection.exec_driver_sql(statement)
+    connection.execute(text("INSERT INTO chunk_fts(chunk_fts) VALUES ('rebuild')"))
 
 
 def healthy(session: Session) -> bool:
     """True when the index agrees with the chunk table (reads all of it)."""
-    from sqlalchemy.exc import DatabaseError
-
     try:
         session.connection().execute(
             text("INSERT INTO chunk_fts(chunk_fts, rank) VALUES ('integrity-check', 1)")
         )
-    except DatabaseError:
+    except (DatabaseError, StoreDamaged):
         return False
     return True

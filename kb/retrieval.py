@@ -16,6 +16,7 @@ from sqlmodel import col
 
 from kb import lexical
 from kb import scope as scopes
+from kb.errors import StoreDamaged
 from kb.records import Hit
 from kb.tables import Chunk, Document, Passage, Section, Source, partition_of
 
@@ -70,7 +71,12 @@ def query(
         terms = lexical.terms_of(text)
         candidates: dict[int, _Candidate] = {}
         if partitions and text.strip() and k > 0:
-            _add_lexical(session, candidates, terms, partitions)
+            try:
+                _add_lexical(session, candidates, terms, partitions)
+            except StoreDamaged:  # most likely the derived index; if it is the database, this fails again
+                session.rollback()
+                kb.rebuild_lexical("failed")
+                _add_lexical(session, candidates, terms, partitions)
             _add_dense(kb, session, candidates, text, partitions)
         _fuse(candidates)
         hits = _load(session, candidates, terms, target, k)

@@ -60,7 +60,7 @@ def collection_name(partition: str, model: str) -> str:
 
 
 class VectorIndex:
-    """Search and upkeep. `problem` tells whether `rebuild` is due."""
+    """Search and upkeep. `check` tells whether `rebuild` is due."""
 
     def __init__(self, root: Path, *, lock_timeout_s: float) -> None:
         self._root = root
@@ -69,11 +69,17 @@ class VectorIndex:
         self._open_as: tuple[str, dict[str, list[int]]] | None = None
         self._loaded: set[str] = set()  # partitions whose files this process has read
         self._collections: dict[str, Any] = {}
+        self._failed = ""  # the folder on which Chroma failed, whatever its files look like
 
     # --- state ---
 
-    def problem(self, model: str, expected: Expected) -> str | None:
+    def check(self, model: str, expected: Callable[[], Expected]) -> str | None:
         """Why the index is not what SQL says, or None. Reads manifest and file sizes, not Chroma."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with self._locked(shared=True):  # or a writer would be caught between its commit and the index
+            return self._problem(model, expected())
+
+    def _problem(self, model: str, expected: Expected) -> str | None:
         manifest = self._manifest()
         if manifest is None:
             if not any(n for _, n in expected.values()):
@@ -122,8 +128,9 @@ class VectorIndex:
         """Make the whole index anew from SQL in a fresh folder, then switch to it."""
         with self.exclusive(), self._guarded("rebuilding"):
             wanted = expected()
-            if self.problem(model, wanted) is None:  # another process did it while we waited
-                return
+            live = self._manifest()
+            if self._problem(model, wanted) is None and live is not None and live.folder != self._failed:
+                return  # another process did it while we waited
             manifest = Manifest(folder=self._new_folder(), model=model)
             self._connect(manifest)
             for partition, (_, count) in wanted.items():
@@ -217,6 +224,7 @@ class VectorIndex:
             if partition not in self._loaded:
                 collection = self._collection(partition, model)
                 if collection.count() != manifest.collections[partition][1]:
+                    self._failed = manifest.folder
                     raise IndexOutOfStep("the vector index lost some of its vectors")
                 _nearest(collection, vector, 1)
                 self._loaded.add(partition)
@@ -232,10 +240,10 @@ class VectorIndex:
         import chromadb
         from chromadb.config import Settings
 
+        self._open_as = manifest.identity  # before the client: a failure to open is this folder's failure
         self._client = chromadb.PersistentClient(
             str(self._root / manifest.folder), settings=Settings(anonymized_telemetry=False)
         )
-        self._open_as = manifest.identity
 
     def _collection(self, partition: str, model: str, *, create: bool = False) -> Any:
         name = collection_name(partition, model)
@@ -287,6 +295,7 @@ class VectorIndex:
         except (KnowledgeBaseError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
+            self._failed = self._open_as[0] if self._open_as else ""
             self.close()
             if (isinstance(error, OSError) and error.errno in (28, 122)) or "disk is full" in str(error):
                 raise StoreFull(

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kb import KnowledgeBase, lexical
+
+Store = Callable[..., None]
+SCOPES = ("generic", "cpu", "triton", "nvidia", "nvidia:sm_90", "amd", "amd-hip", "aws-neuron", "tenstorrent")
+
+
+@pytest.fixture
+def filled(kb: KnowledgeBase, store: Store) -> KnowledgeBase:
+    for scope in SCOPES:
+        store(kb, f"{scope}.md", f"shared memory bank conflicts and occupancy on {scope}", scope=scope)
+    return kb
+
+
+@pytest.mark.parametrize("target", ["cpu", "nvidia:sm_90", "amd:gfx942", "aws-neuron", "tenstorrent:sim"])
+def test_scope_filter_never_leaks(filled: KnowledgeBase, target: str) -> None:
+    from kb.scope import visible_scopes
+
+    hits = filled.query("shared memory bank conflicts", target=target, k=100).hits
+    assert {h.why["scope"] for h in hits} == visible_scopes(target) & set(SCOPES)
+
+
+def test_kinds_filter(kb: KnowledgeBase, store: Store) -> None:
+    for i in range(30):
+        store(kb, f"document{i}.md", f"vector width matters {i}")
+    store(kb, "rule.md", "something else entirely", kind="constraint")
+    hits = kb.query("vector width", kinds=["constraint"]).hits
+    assert [h.path for h in hits] == ["rule.md"]
+    assert kb.query("vector width", kinds=[]).hits == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "   ", '"', "' OR 1=1 --", "NEAR(a b)", "a AND (", "*", "col:value", "-x", "^y", "\x00", "\ud800",
+     "💥", "x" * 10_000, "the of and", "{breadcrumb text}: z", "nc_matmul(tile_position=(0, 1))", "NOT",
+     "a\nb\tc"],
+)  # fmt: skip
+def test_any_query_is_answered(filled: KnowledgeBase, query: str) -> None:
+    filled.query(query, k=3)
+
+
+def test_identifiers_stay_whole() -> None:
+    assert lexical.terms_of("Why does nisa.nc_matmul with tl.load fail?") == [
+        "nisa.nc_matmul",
+        "tl.load",
+        "fail",
+    ]
+
+
+def test_exact_identifier_ranks_first(kb: KnowledgeBase, store: Store) -> None:
+    store(kb, "a.md", "matmul of nc tiles and many other words about nc and matmul")
+    store(kb, "b.md", "call nc_matmul with a stationary tile")
+    store(kb, "c.md", "matmul")
+    assert kb.query("nc_matmul").hits[0].path == "b.md"
+
+
+def test_hit_says_why_and_where(filled: KnowledgeBase) -> None:
+    hit = filled.query("bank conflicts", target="cpu", k=1).hits[0]
+    assert hit.citation == f"{hit.path}:1-1 § Heading"
+    assert hit.why["terms"] == ["bank", "conflicts"]
+    assert 0 < hit.why["similarity"] <= 1
+    assert hit.why["target"] == "cpu"
+    assert "meta" not in hit.to_json()
+
+
+def test_order_is_reproducible(filled: KnowledgeBase) -> None:
+    first = [(h.chunk_id, h.score) for h in filled.query("memory", k=20).hits]
+    assert first == [(h.chunk_id, h.score) for h in filled.query("memory", k=20).hits]
+    assert len({c for c, _ in first}) == len(first)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["DROP TABLE chunk_fts", "DROP TRIGGER chunk_fts_insert", "DELETE FROM chunk_fts_docsize WHERE id < 4",
+     "DELETE FROM chunk_fts_data WHERE id > 10"],
+)  # fmt: skip
+def test_damaged_lexical_index_is_noticed_and_rebuilt(
+    filled: KnowledgeBase, embedder: Any, damage: str
+) -> None:
+    expected = [h.chunk_id for h in filled.query("bank conflicts").hits]
+    with filled.session() as session:
+        assert lexical.healthy(session)
+        session.connection().exec_driver_sql(damage)
+        session.commit()
+    filled.close()
+    with KnowledgeBase.open(filled.settings, embedder=embedder) as kb:
+        assert [h.chunk_id for h in kb.query("bank conflicts").hits] == expected
+        assert ["lexical index" in n for n in kb.notices] == [True]
+        with kb.session() as session:
+            assert lexical.healthy(session)
+
+
+def test_rebuilt_lexical_index_has_the_schema_of_the_migration(filled: KnowledgeBase) -> None:
+    query = "SELECT name, sql FROM sqlite_master WHERE name LIKE 'chunk_fts%' ORDER BY name"
+
+    def schema() -> list[str]:
+        with filled.session() as session:
+            rows = session.connection().exec_driver_sql(query).all()
+        return [f"{name} {''.join((sql or '').split())}" for name, sql in rows]
+
+    before = schema()
+    filled.rebuild_lexical("is only being tested")
+    assert schema() == before
