@@ -57,7 +57,7 @@ _ERROR_LINE = re.compile(r"\b(?:fatal )?error\b\s*:|^\w*(?:Error|Exception)\b\s*
 
 
 def diagnose_evaluation(
-    evaluation: Mapping[str, Any], facts: Mapping[str, Any], ceilings: Mapping[str, float] | None = None
+    evaluation: Mapping[str, Any], facts: Mapping[str, Any], ceilings: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """What an evaluation (JSON) says about its candidate.
 
@@ -65,7 +65,7 @@ def diagnose_evaluation(
     rejected or unknown), `evidence` and `actions` (lines for people and prompts; an action starts with its
     move), `roofline` ({bytes, operations, achieved_gbs, peak_gbs, fraction, achieved_gflops, peak_gflops,
     compute_fraction, bound_ms}, what is known of it), `error` (normalised, for failures) and `missing`.
-    `ceilings` are measured: `gbs` (copy bandwidth, GB/s, reads and writes counted) and `gflops` (fp32).
+    `ceilings` are those of `harness.calibrate.cpu_ceilings`: `bandwidth_gb_s` and `fp32_gflop_s`.
     """
     status = str(evaluation.get("status"))
     if status in _FAILURES:
@@ -77,10 +77,10 @@ def diagnose_evaluation(
 
 
 def _timed(
-    ms: float, evaluation: Mapping[str, Any], facts: Mapping[str, Any], ceilings: Mapping[str, float]
+    ms: float, evaluation: Mapping[str, Any], facts: Mapping[str, Any], ceilings: Mapping[str, Any]
 ) -> dict[str, Any]:
     bytes_min, operations = int(facts.get("bytes_min") or 0), count_operations(facts)
-    peak_gbs, peak_gflops = ceilings.get("gbs"), ceilings.get("gflops")
+    peak_gbs, peak_gflops = ceilings.get("bandwidth_gb_s"), ceilings.get("fp32_gflop_s")
     roofline: dict[str, Any] = {"bytes": bytes_min, "operations": operations}
     evidence = [f"{ms:.4g} ms per call"]
     missing = []

@@ -24,6 +24,8 @@ class Executor(Protocol):
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation: ...
 
+    def compiler_source(self, problem_source: str) -> str: ...
+
 
 @dataclass(frozen=True)
 class Judge:

@@ -10,11 +10,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """`facts` go into prompts; `ceilings` (`gbs`, `gflops`, {} if unknown) bound a candidate."""
+    """`facts` go into prompts; `ceilings` (measured, {} if unknown) bound a candidate."""
 
     target: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    ceilings: Mapping[str, float] = field(default_factory=dict)
+    ceilings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, cache_dir: Path) -> Place:

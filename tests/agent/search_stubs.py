@@ -30,7 +30,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-PLACE = Place("cpu", {"languages": ["cpp"]}, {"gbs": 10.0, "gflops": 100.0})
+PLACE = Place("cpu", {"languages": ["cpp"]}, {"bandwidth_gb_s": 10.0, "fp32_gflop_s": 100.0})
 
 
 class LetterEmbedder:

@@ -9,7 +9,7 @@ import pytest
 from agent.diagnose import diagnose_evaluation, normalise_error
 from agent.flops import count_operations
 
-CEILINGS = {"gbs": 20.0, "gflops": 200.0}
+CEILINGS = {"bandwidth_gb_s": 20.0, "fp32_gflop_s": 200.0}
 
 
 def spec(name: str, *shape: int) -> dict[str, Any]:
