@@ -24,11 +24,12 @@ _FENCE = re.compile(r"\s*(```+|~~~+)")
 
 @dataclass(frozen=True)
 class Span:
-    """Lines `start`..`end`, 1-based and inclusive, or a part of a single line when that line is too long."""
+    """Lines `start`..`end`, 1-based and inclusive; not `whole`: a part of one line that is too long."""
 
     start: int
     end: int
     text: str
+    whole: bool = True
 
 
 def chunk_document(
@@ -105,7 +106,7 @@ def _split_block(block: Span) -> Iterator[Span]:
             start = number
         if len(line) > CHUNK_CHARACTERS:
             for part in split_words(line, CHUNK_CHARACTERS):
-                yield Span(number, number, part)
+                yield Span(number, number, part, whole=False)
             continue
         pending.append(line)
         size += len(line) + 1
@@ -133,7 +134,7 @@ def _pack(blocks: Sequence[Span]) -> Iterator[Span]:
             continue
         gap = block.start - current.end
         joined = current.text + "\n" * gap + block.text
-        if gap >= 1 and len(joined) <= CHUNK_CHARACTERS:
+        if current.whole and block.whole and gap >= 1 and len(joined) <= CHUNK_CHARACTERS:
             current = Span(current.start, block.end, joined)
         else:
             yield current

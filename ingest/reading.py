@@ -95,6 +95,8 @@ def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
 
 def _utf16_without_bom(data: bytes) -> str | None:
     sample = data[:4096]
+    if len(sample) < 16:
+        return None
     even, odd = sample[0::2].count(0), sample[1::2].count(0)
     half = max(1, len(sample) // 2)
     if odd > 0.4 * half and even < 0.05 * half:
@@ -107,7 +109,7 @@ def _utf16_without_bom(data: bytes) -> str | None:
 def _looks_binary(data: bytes) -> bool:
     sample = data[:65536]
     control = sum(sample.count(bytes([b])) for b in range(32) if b not in (0, 7, 8, 9, 10, 12, 13, 27))
-    return control > 0.02 * len(sample) or sample.count(0) > 0.02 * len(sample)
+    return control > 0.02 * len(sample) or sample.count(0) > max(1, 0.02 * len(sample))
 
 
 def _mostly_utf8(data: bytes) -> bool:

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingest.document import FileContent, LoadedDocument
+from ingest.errors import Unreadable, Unsupported
+from ingest.registry import loader_for, loaders
+
+PYTHON = '''"""Row kernels."""
+import triton
+
+BLOCK = 128
+
+
+@triton.jit
+def scale(x_ptr, n, BLOCK: tl.constexpr):
+    """Multiply in place."""
+    pass
+
+
+class Runner:
+    """Runs it."""
+
+    limit = 3
+
+    def run(self, x):
+        return x
+'''
+CUDA = """#include <cuda.h>
+// a brace in a comment {
+namespace deep { namespace er {
+template <typename T>
+__global__ void __launch_bounds__(256) scale(T* x, int n) {
+  const char* s = "}{";
+  if (n > 0) { x[0] = '}'; }
+}
+
+struct Tile {
+  int rows;
+  int area() const { return rows; }
+};
+}}  // namespaces
+extern "C" {
+void launch(float* x) { scale<<<1, 256>>>(x, 1); }
+}
+int constant = 3;
+"""
+
+
+def load(name: str, text: str) -> LoadedDocument:
+    file = FileContent(Path(name), text.encode(), text)
+    return loader_for(file).load(file)
+
+
+def headings(document: LoadedDocument) -> list[tuple[str, int, int]]:
+    return [(s.heading_path, s.start_line, s.end_line) for s in document.sections]
+
+
+def test_markdown_front_matter_headings_and_fences() -> None:
+    document = load(
+        "a.md",
+        "---\ntitle: A guide\nkind: guidance\nscope: CPU\nchecked: 2026-01-02\nadvice:\n"
+        "  - {when: memory, move: fewer-passes, because: x}\n---\nintro\n\n# One\n\n"
+        "```python\n# not a heading\n```\n\nTwo\n---\n\n### [Three](x) `code`\ntext\n",
+    )
+    assert (document.title, document.kind, document.scope) == ("A guide", "guidance", "cpu")
+    assert document.meta["checked"] == "2026-01-02"
+    assert document.meta["advice"][0]["move"] == "fewer-passes"
+    assert headings(document) == [
+        ("", 9, 10),
+        ("One", 11, 16),
+        ("One › Two", 17, 19),
+        ("One › Two › Three code", 20, 22),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("front", "message"),
+    [
+        ("title: [unclosed", "not valid YAML"),
+        ("- a\n- b", "mapping"),
+        ("kind: poem", "unknown kind 'poem'"),
+        ("a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n"
+         "d: [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]", "more than"),
+    ],
+)  # fmt: skip
+def test_bad_front_matter_is_one_line(front: str, message: str) -> None:
+    with pytest.raises(Unreadable, match=message) as caught:
+        load("a.md", f"---\n{front}\n---\ntext\n")
+    assert "\n" not in str(caught.value)
+
+
+def test_markdown_that_only_begins_with_a_rule() -> None:
+    assert load("a.md", "---\n\ntext\n").meta == {}
+
+
+def test_restructured_text_headings() -> None:
+    document = load(
+        "a.rst", "=====\nTitle\n=====\n\ntext\n\nPart\n----\n\nmore\n\n=== ===\nA   B\n=== ===\n1   2\n"
+    )
+    assert [h for h, _, _ in headings(document)] == ["Title", "Title › Part"]
+    assert document.title == "Title"
+
+
+def test_python_definitions_become_sections() -> None:
+    document = load("rows.py", PYTHON)
+    assert document.kind == "kernel"
+    assert headings(document) == [
+        ("rows", 1, 6),
+        ("rows › scale(x_ptr, n, BLOCK)", 7, 10),
+        ("rows", 11, 12),
+        ("rows › class Runner", 13, 17),
+        ("rows › class Runner › run(self, x)", 18, 19),
+        ("rows", 20, 20),
+    ]
+
+
+def test_python_that_does_not_parse_is_still_read() -> None:
+    document = load("old.py", "print 'hello'\n")
+    assert headings(document) == [("old", 1, 2)]
+    assert "not valid Python" in document.notes[0]
+
+
+def test_plain_python_is_a_document() -> None:
+    assert load("a.py", "def f():\n    return 1\n").kind == "document"
+
+
+def test_cuda_functions_and_types_become_sections() -> None:
+    document = load("tile.cu", CUDA)
+    assert document.kind == "kernel"
+    named = [(h.rpartition(" › ")[2], a, b) for h, a, b in headings(document) if " › " in h]
+    assert named == [("scale()", 4, 8), ("struct Tile", 10, 13), ("launch()", 16, 16)]
+    covered = [line for s in document.sections for line in range(s.start_line, s.end_line + 1)]
+    assert covered == list(range(1, CUDA.count("\n") + 2))
+
+
+@pytest.mark.parametrize(
+    "text", ["}}}}{{{{", "int f( {", '"unclosed { string', "/* unclosed {", "#define X {\nint y;"]
+)
+def test_unbalanced_c_is_still_read(text: str) -> None:
+    document = load("a.cpp", text)
+    assert document.sections[0].start_line == 1
+    assert document.sections[-1].end_line == text.count("\n") + 1
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.csv", "a.xyz"])
+def test_unknown_formats_are_unsupported(name: str) -> None:
+    with pytest.raises(Unsupported, match=f"no loader for {Path(name).suffix}"):
+        load(name, '{"a": 1}')
+
+
+def test_all_built_in_loaders_are_registered() -> None:
+    names = [loader.name for loader in loaders()]
+    assert names[0] == "skill"
+    assert set(names) >= {"c", "markdown", "nsight-compute", "python", "skill", "text", "unsupported-trace"}
