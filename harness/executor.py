@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,14 +25,24 @@ DESCRIBE_LIMIT_S = 120.0
 COMPILE_LIMIT_S = 300.0
 REFERENCE_MEMORY = 32 << 30
 # Nothing else of the user's environment reaches a worker: a candidate could read it from /proc/self/environ.
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "CXX", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "HOME")
+_KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "CXX",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "HOME",
+)
 
 
 class LocalExecutor:
     """Owns a zygote process that has torch loaded; each request gets a judge of its own, forked from it.
 
-    `cache_dir` holds what outlives an evaluation: torch.compile's cache for references, nothing of a candidate.
-    One request runs at a time, so that two measurements never disturb each other. Usable as a context manager.
+    `cache_dir` holds what outlives an evaluation: torch.compile's cache for references, nothing of a
+    candidate. One request runs at a time, so that two measurements never disturb each other. Usable as a
+    context manager.
     """
 
     def __init__(self, cache_dir: Path, require_sandbox: bool = False) -> None:
@@ -47,11 +56,15 @@ class LocalExecutor:
         self._start()
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """The verdict on a candidate. Raises TargetUnknown, TargetUnavailable; everything else is a status."""
+        """The verdict on a candidate. Raises TargetUnknown, TargetUnavailable; everything else is a
+        status.
+        """
         target = get_target(request.target)
         available, reason = target.available()
         if not available:
-            raise TargetUnavailable(f"{request.target}: {reason}", "choose a target of `kernelevolve doctor`'s list")
+            raise TargetUnavailable(
+                f"{request.target}: {reason}", "choose a target of `kernelevolve doctor`'s list"
+            )
         more = {"request": asdict(request), "require_sandbox": self.require_sandbox}
         try:
             answer = self._ask("evaluate", more, None)
@@ -60,14 +73,20 @@ class LocalExecutor:
         return Evaluation.from_json(answer["evaluation"])
 
     def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:
-        """Runs the reference once and traces it to ATen operators; raises ProblemError for an invalid problem."""
+        """Runs the reference once and traces it to ATen operators; raises ProblemError for an invalid
+        problem.
+        """
         answer = self._look("describe", problem_source, name, DESCRIBE_LIMIT_S, "describing the problem")
         return ProblemFacts.from_json(answer["facts"])
 
     def compiler_source(self, problem_source: str) -> str:
-        """TorchInductor's code for the problem as a complete candidate file; raises ProblemError where it has none."""
+        """TorchInductor's code for the problem as a complete candidate file; raises ProblemError where it
+        has none.
+        """
         what = "torch.compile of the reference"
-        return str(self._look("compiler_source", problem_source, "problem", COMPILE_LIMIT_S, what)["candidate"])
+        return str(
+            self._look("compiler_source", problem_source, "problem", COMPILE_LIMIT_S, what)["candidate"]
+        )
 
     def close(self) -> None:
         """Ends the worker and removes its scratch folder."""
@@ -88,7 +107,9 @@ class LocalExecutor:
         more = {"problem": source, "name": name, "limit_s": limit_s, "what": what, "threads": threads}
         answer = self._ask(kind, more, limit_s + START_LIMIT_S)
         if "failure" in answer:
-            raise ProblemError(str(answer["failure"]), "run the problem's Model by hand to see the whole traceback")
+            raise ProblemError(
+                str(answer["failure"]), "run the problem's Model by hand to see the whole traceback"
+            )
         return answer
 
     def _ask(self, kind: str, more: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
@@ -105,7 +126,9 @@ class LocalExecutor:
                 ours.send({"scratch": str(folder), "cache": cache, "memory": REFERENCE_MEMORY, **more})
                 return ours.receive(timeout_s)
             except WireError as error:
-                raise ExecutorError(f"the judge died: {error or 'no answer'}", "please report this") from error
+                raise ExecutorError(
+                    f"the judge died: {error or 'no answer'}", "please report this"
+                ) from error
             finally:
                 ours.close()
                 shutil.rmtree(folder, ignore_errors=True)
@@ -119,7 +142,12 @@ class LocalExecutor:
         fd = theirs.sock.fileno()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "harness.worker.zygote", str(fd)],
-            env={**kept, "PYTHONPATH": package_root, "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **kept,
+                "PYTHONPATH": package_root,
+                "OPENBLAS_NUM_THREADS": "1",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             cwd=self._scratch,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -140,7 +168,9 @@ class LocalExecutor:
                 self._control.receive(START_LIMIT_S)
             except WireError as error:
                 self._stop()
-                raise ExecutorError("the worker process did not start", "check `kernelevolve doctor`") from error
+                raise ExecutorError(
+                    "the worker process did not start", "check `kernelevolve doctor`"
+                ) from error
             self._awaiting_ready = False
         return self._control
 

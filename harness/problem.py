@@ -36,7 +36,9 @@ def load_problem(spec: str | Path) -> Problem:
             kind = "is a folder" if path.is_dir() else "does not exist"
             raise ProblemError(f"{path} {kind}", "give the path of a Python file with Model and get_inputs")
         if path.stat().st_size > SIZE_LIMIT:
-            raise ProblemError(f"{path} is larger than {SIZE_LIMIT >> 20} MiB", "a problem is a small Python file")
+            raise ProblemError(
+                f"{path} is larger than {SIZE_LIMIT >> 20} MiB", "a problem is a small Python file"
+            )
         source = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is not UTF-8 text", "a problem is a Python file") from error
@@ -71,7 +73,9 @@ def check_source(source: str, where: str = "the problem") -> None:
 def _kernelbench(spec: str) -> Path:
     match = re.fullmatch(r"kernelbench:(?:level)?(\d+)/(\d+)", spec)
     if not match:
-        raise ProblemError(f"{spec} is no KernelBench problem", "write kernelbench:LEVEL/ID, e.g. kernelbench:1/40")
+        raise ProblemError(
+            f"{spec} is no KernelBench problem", "write kernelbench:LEVEL/ID, e.g. kernelbench:1/40"
+        )
     root = os.environ.get(KERNELBENCH_VARIABLE)
     if not root:
         raise ProblemError("no KernelBench checkout is known", f"set {KERNELBENCH_VARIABLE} to its folder")

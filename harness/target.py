@@ -17,8 +17,8 @@ Availability = tuple[bool, str]
 class Target:
     """A place a kernel runs.
 
-    `limits` are hard (bytes, threads); `facts` are what a kernel writer wants to know, for people and prompts.
-    `probe` says whether this machine has the device, and if not, why.
+    `limits` are hard (bytes, threads); `facts` are what a kernel writer wants to know, for people and
+    prompts. `probe` says whether this machine has the device, and if not, why.
     """
 
     name: str

@@ -19,10 +19,15 @@ def cpu() -> Target:
         "device": environment.cpu_name(),
         "cores": float(environment.usable_cpus()),
         "vector_bits": float(next((bits for flag, bits in _VECTOR_BITS if flag in flags), 64)),
-        "instruction_sets": " ".join(f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "sve") if f in flags),
+        "instruction_sets": " ".join(
+            f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "sve") if f in flags
+        ),
         **{f"{name}_kib": float(size >> 10) for name, size in caches.items()},
     }
-    limits = {"threads": environment.usable_cpus(), **{f"{name}_bytes": size for name, size in caches.items()}}
+    limits = {
+        "threads": environment.usable_cpus(),
+        **{f"{name}_bytes": size for name, size in caches.items()},
+    }
     return Target("cpu", "generic", platform.machine(), ("cpp", "triton"), limits, facts, _available)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from harness.target import Availability, Target
 
-# Sources: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability"; H100 data sheet.
+# Sources: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability"; H100 data
+# sheet.
 _HOPPER_LIMITS = {
     "shared_memory_bytes_per_block": 232_448,
     "shared_memory_bytes_per_sm": 233_472,

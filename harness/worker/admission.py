@@ -14,12 +14,18 @@ from harness.worker.values import layout_bytes, skeleton
 
 BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do
 MANY_INPUTS = 8
+MANY_FINDINGS = 5  # flagged one by one
 
 
 def look_at_problem(trial: Trial) -> None:
     """Loads and runs the reference, shares memory with it, and flags what makes the problem weak."""
     ref = trial.reference
-    message = {"op": "load", "source": trial.request.problem, "threads": trial.threads, "seed": trial.model_seed}
+    message = {
+        "op": "load",
+        "source": trial.request.problem,
+        "threads": trial.threads,
+        "seed": trial.model_seed,
+    }
     loaded = ref.ask(message, LOAD_LIMIT_S, what="importing the problem")
     try:
         trial.tolerance = parse_tolerance(loaded["tolerance"])
@@ -48,7 +54,9 @@ def _look_for_weakness(trial: Trial) -> None:
     trial.typical_s["eager"] = trial.call_reference(0, seed)
     trial.stable = same_bytes(first, trial.reference.outputs)
     if not trial.stable:
-        trial.flag("random-output", "warning", "the reference gives another output for equal inputs and seeds")
+        trial.flag(
+            "random-output", "warning", "the reference gives another output for equal inputs and seeds"
+        )
         return
     old = [t.clone() for t in trial.reference.flats[0]]
     trial.fresh(0)
@@ -65,7 +73,9 @@ def _look_for_weakness(trial: Trial) -> None:
                 flat.copy_(after if i == j else old[j])
             trial.call_reference(0, seed)
             if same_bytes(first, trial.reference.outputs):
-                trial.flag("input-does-not-matter", "warning", f"the reference's output does not depend on input {i}")
+                trial.flag(
+                    "input-does-not-matter", "warning", f"the reference's output does not depend on input {i}"
+                )
 
 
 def look_at_candidate(trial: Trial) -> None:
@@ -77,7 +87,7 @@ def look_at_candidate(trial: Trial) -> None:
         where = f" in line {line}" if line else ""
         raise Verdict("compile_error", f"syntax error{where}: {getattr(error, 'msg', error)}") from error
     findings = guard.inspect_candidate(tree)
-    for finding in findings:
+    for finding in findings[:MANY_FINDINGS]:
         trial.flag(finding.rule, "reject", f"line {finding.line}: {finding.detail}")
     if findings:
         raise Verdict("rejected", f"{findings[0].rule}: {findings[0].detail} (line {findings[0].line})")
@@ -123,7 +133,9 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
 
 
 def equal_weights(trial: Trial) -> None:
-    """Perturbed weights on both sides; the seeded initial ones where they cannot be loaded into the candidate."""
+    """Perturbed weights on both sides; the seeded initial ones where they cannot be loaded into the
+    candidate.
+    """
     matching, ref = trial.matching, trial.reference
     if not matching.needed:
         return
@@ -134,7 +146,9 @@ def equal_weights(trial: Trial) -> None:
     after = trial.reference_output(0, seed)
     ignored = trial.stable and same_bytes(before, after)
     if ignored:
-        trial.flag("weights-do-not-matter", "warning", "the reference's output does not depend on its weights")
+        trial.flag(
+            "weights-do-not-matter", "warning", "the reference's output does not depend on its weights"
+        )
     if matching.names is None:
         if matching.empty and not ignored:
             raise Mismatch(f"ignores the reference's weights: ModelNew has {matching.detail}")

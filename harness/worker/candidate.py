@@ -1,4 +1,6 @@
-"""The candidate child: goes to jail, imports the candidate and serves its `forward`. Nothing here is trusted."""
+"""The candidate child: goes to jail, imports the candidate and serves its `forward`. Nothing here is
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ class CandidateServer(Server):
             raise MissingModelNew("ModelNew is not callable")
         self.forwards = {"candidate": self.model}
         state = float_state(self.model) if isinstance(self.model, torch.nn.Module) else {}
-        return {"state": [[name, t.is_floating_point() or t.is_complex(), list(t.shape)] for name, t in state.items()]}
+        return {
+            "state": [
+                [name, t.is_floating_point() or t.is_complex(), list(t.shape)] for name, t in state.items()
+            ]
+        }
 
     def load_state(self, message: dict[str, Any]) -> dict[str, Any]:
         """Copies weights from the state region: `names` maps own names to numbers of layout entries."""

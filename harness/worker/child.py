@@ -1,7 +1,7 @@
 """What a reference child and a candidate child have in common: one loop that serves calls to a `forward`.
 
-Both run the same code for the same messages, so that what the judge's clock sees besides `forward` is equal on
-both sides. The judge never believes a word of a candidate child: it reads the bytes in shared memory.
+Both run the same code for the same messages, so that what the judge's clock sees besides `forward` is equal
+on both sides. The judge never believes a word of a candidate child: it reads the bytes in shared memory.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class MissingModelNew(Exception):
 def keep_freed_memory() -> None:
     """Makes glibc keep what is freed instead of returning it to the kernel.
 
-    Otherwise large tensors are paged in again, zeroed, in some calls and not in others: that takes several times
-    as long as a memory-bound kernel itself and would be all that is measured. Set for both sides alike.
+    Otherwise large tensors are paged in again, zeroed, in some calls and not in others: that takes several
+    times as long as a memory-bound kernel itself and would be all that is measured. Set for both sides alike.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # other C libraries have nothing of the kind
@@ -67,7 +67,7 @@ def seeded(make: Callable[[], Any], seed: int) -> Any:
 
 def float_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by state-dict name, without ties."""
-    state = dict(model.named_parameters())
+    state: dict[str, torch.Tensor] = dict(model.named_parameters())
     persistent = model.state_dict(keep_vars=True)
     state.update({name: t for name, t in persistent.items() if isinstance(t, torch.Tensor)})
     return state
@@ -132,11 +132,10 @@ class Server:
     def serve(self) -> None:
         """Answers until the judge closes the channel (then WireError leaves this loop)."""
         while True:
-            message, fds = self.channel.receive(), []
+            message = self.channel.receive()
             if message.get("fds"):
                 # The descriptors travel with a second, tiny frame: plain frames stay plain reads.
-                _, fds = self.channel.receive_with_fds(message["fds"])
-                message["fd_list"] = fds
+                _, message["fd_list"] = self.channel.receive_with_fds(message["fds"])
             op = message["op"]
             if op == "call":
                 self.call(message)
@@ -185,9 +184,13 @@ class Server:
             return {"mismatch": "returns another structure of values than the reference"}
         for view, tensor in zip(self.output_views, tensors, strict=True):
             view.copy_(tensor)
-        reused = _same_memory(tensors, self._last)
+        alias = ""
+        if _same_memory(tensors, [t for slot in self.input_tensors for t in slot]):
+            alias = "input"
+        elif _same_memory(tensors, self._last):
+            alias = "previous"
         self._last = tensors  # kept alive during the next call, as a caller's loop variable would be
-        return {"reused": reused, "values": plain_values(structure)}
+        return {"alias": alias, "values": plain_values(structure)}
 
     def map_inputs(self, message: dict[str, Any]) -> dict[str, Any]:
         """Takes one region per slot, all of one layout."""

@@ -107,7 +107,11 @@ class Tracing:
             if node.op == "call_function" and "._assert_" not in str(node.target):
                 nodes.append(self._node(node))
             elif node.op == "output":
-                refs = [self._value(v) for v, kind in zip(node.args[0], kinds, strict=True) if kind == "USER_OUTPUT"]
+                refs = [
+                    self._value(v)
+                    for v, kind in zip(node.args[0], kinds, strict=True)
+                    if kind == "USER_OUTPUT"
+                ]
             elif node.op == "call_function":
                 continue  # an assertion about metadata
             elif node.op != "placeholder":
@@ -137,7 +141,9 @@ class Tracing:
     def _constant(self, node: Node, target: str) -> None:
         tensor = self.program.constants[target]
         if tensor.numel() > CONSTANT_LIMIT:
-            raise NotTraceable(f"the constant {target} has {tensor.numel()} elements and is not in the state dict")
+            raise NotTraceable(
+                f"the constant {target} has {tensor.numel()} elements and is not in the state dict"
+            )
         name = self._unique(target)
         self.names[node.name] = name
         self.constants.append(spec(name, tensor))
@@ -148,7 +154,11 @@ class Tracing:
         op = "getitem" if getattr(node.target, "__name__", "") == "getitem" else str(node.target)
         value = node.meta.get("val")
         results = value if isinstance(value, list | tuple) else [value]
-        outputs = [spec(f"{name}.{i}" if len(results) > 1 else name, v) for i, v in enumerate(results) if _is_tensor(v)]
+        outputs = [
+            spec(f"{name}.{i}" if len(results) > 1 else name, v)
+            for i, v in enumerate(results)
+            if _is_tensor(v)
+        ]
         kwargs = {key: self._value(v) for key, v in node.kwargs.items()}
         return GraphNode(name, op, [self._value(a) for a in node.args], kwargs, outputs)
 
@@ -214,7 +224,9 @@ def _argument_names(model: torch.nn.Module) -> list[str]:
 
 
 def _input_names(structure: Any, names: list[str], taken: set[str]) -> list[str]:
-    """One name for each tensor: the argument's own, with an index where it holds several, unlike any in `taken`."""
+    """One name for each tensor: the argument's own, with an index where it holds several, unlike any in
+    `taken`.
+    """
     found: list[str] = []
     for i, argument in enumerate(structure["list"]):
         base = names[i] if i < len(names) else f"input{i}"

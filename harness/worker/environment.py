@@ -48,7 +48,11 @@ def cxx_version(compiler: str) -> str:
 @functools.cache
 def facts() -> dict[str, str]:
     """Versions and names that an evaluation carries."""
-    found = {"python": platform.python_version(), "cpu": cpu_name(), "os": f"{platform.system()} {platform.release()}"}
+    found = {
+        "python": platform.python_version(),
+        "cpu": cpu_name(),
+        "os": f"{platform.system()} {platform.release()}",
+    }
     for package in ("torch", "triton"):
         try:
             found[package] = metadata.version(package)

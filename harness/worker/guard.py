@@ -91,7 +91,11 @@ def _patches(node: ast.AST, aliases: dict[str, str]) -> Iterator[Finding]:
             yield Finding("replaces-module", "replaces an entry of sys.modules", target.lineno)
         if isinstance(target, ast.Attribute):
             yield from _patch(_dotted(target, aliases), target.lineno)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("setattr", "delattr")
+    ):
         owner = _dotted(node.args[0], aliases) if node.args else ""
         if owner:
             yield from _patch(f"{owner}.?", node.lineno)
@@ -99,7 +103,8 @@ def _patches(node: ast.AST, aliases: dict[str, str]) -> Iterator[Finding]:
 
 def _patch(name: str, line: int) -> Iterator[Finding]:
     if name.partition(".")[0] in _PATCHED_ROOTS and not name.startswith(_SETTINGS):
-        yield Finding("patches-library", f"replaces {name.removesuffix('.?')}", line)
+        what = f"attributes of {name[:-2]}" if name.endswith(".?") else name
+        yield Finding("patches-library", f"replaces {what}", line)
 
 
 def _snoops(node: ast.AST, aliases: dict[str, str]) -> Iterator[Finding]:
@@ -114,4 +119,6 @@ def _reaches_reference(node: ast.AST) -> Iterator[Finding]:
         taken = _REFERENCE_NAMES & {item.name for item in node.names}
         root = (node.module or "").partition(".")[0]
         if taken and (node.level or root in ("__main__", "problem", "reference", "kernelevolve_problem")):
-            yield Finding("uses-reference", f"imports {', '.join(sorted(taken))} of the reference", node.lineno)
+            yield Finding(
+                "uses-reference", f"imports {', '.join(sorted(taken))} of the reference", node.lineno
+            )

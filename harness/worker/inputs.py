@@ -1,4 +1,6 @@
-"""Changes of input values, made by the judge in shared memory: other distributions, and small edits in place."""
+"""Changes of input values, made by the judge in shared memory: other distributions, and small edits in
+place.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def _scale(values: torch.Tensor) -> float:
 
 @dataclass(frozen=True)
 class Edit:
-    """New values for a few elements of some input tensors of one slot, and the seed of the call that follows."""
+    """New values for a few elements of some input tensors of one slot, and the seed of the call that
+    follows.
+    """
 
     slot: int
     seed: int
@@ -68,7 +72,7 @@ def sparse_edit(flats: Sequence[Sequence[torch.Tensor]], slot: int, generator: t
     for i in chosen:
         size = tensors[i].numel()
         count = min(EDIT_LIMIT, max(1, int(size * EDIT_SHARE)))
-        where = torch.randint(size, (count,), generator=generator).unique()
+        where = torch.unique(torch.randint(size, (count,), generator=generator))
         source = torch.randint(size, where.shape, generator=generator)
         changes.append((i, where, tensors[i][source].clone()))
     seed = int(torch.randint(1 << 31, (1,), generator=generator))

@@ -12,16 +12,17 @@ import torch
 
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem
+from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone
 from harness.worker.model import Evaluation
-from harness.worker.rounds import Rounds, compare_all
+from harness.worker.rounds import Rounds, check_alias, compare_all
 from harness.worker.side import ChildFailure, Mismatch
 from harness.worker.stats import ratio_interval, summary
 from harness.worker.timing import Contestant, Measurement, Stopwatch
 from harness.worker.trial import Trial, Verdict, same_bytes
 
 LOG_TAIL = 6000
-# Timed contents are compared without a double-precision result. A candidate that came close to its limits before,
-# or was accepted because eager is just as far off, gets this multiple of what it needed.
+# Timed contents are compared without a double-precision result. A candidate that came close to its limits
+# before, or was accepted because eager is just as far off, gets this multiple of what it needed.
 TIMED_WIDENING = 4.0
 
 
@@ -46,7 +47,9 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         _blame(trial, failure)
     if result.status == "incorrect" and trial.interpreted and _has_bfloat16(trial):
         result.status = "harness_error"
-        result.reason = f"Triton's interpreter computes bfloat16 wrongly, so this proves nothing: {result.reason}"
+        result.reason = (
+            f"Triton's interpreter computes bfloat16 wrongly, so this proves nothing: {result.reason}"
+        )
     if result.status not in ("correct", "incorrect"):
         result.log = result.log or trial.candidate.child.log.text()[-LOG_TAIL:]
     if trial.rounds:
@@ -57,7 +60,7 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
 
 
 def _time(trial: Trial) -> None:
-    request, result = trial.request, trial.result
+    request = trial.request
     contestants = [Contestant("eager", trial.reference, "eager")]
     if request.measure_compile or request.baseline == "compile":
         problem = _compile_reference(trial)
@@ -83,9 +86,19 @@ def _time(trial: Trial) -> None:
 
     trusted = trial.stable
     if not trusted:
-        trial.flag("timed-calls-unchecked", "warning", "outputs of timed calls cannot be compared: they are random")
+        trial.flag(
+            "timed-calls-unchecked", "warning", "outputs of timed calls cannot be compared: they are random"
+        )
     stopwatch = Stopwatch(contestants, trial.pool, check if trusted else None, trial.rng, request.run_limit_s)
-    measured = stopwatch.measure(request.timing_budget_s, trial.typical_s)
+    with measuring_alone(request.target) as alone:
+        account = CpuAccount()
+        measured = stopwatch.measure(request.timing_budget_s, trial.typical_s)
+        foreign = account.foreign_share()
+    if foreign > FOREIGN_SHARE or not alone:
+        trial.flag(
+            "busy-machine", "warning", f"other processes took {foreign:.0%} of the CPUs while it was measured"
+        )
+    check_alias(trial)
     for slot in range(trial.slots):
         if not same_bytes(trial.candidate.flats[slot], trial.reference.flats[slot]):
             raise Mismatch("changes its inputs, which the reference does not (a timed call)")

@@ -35,10 +35,11 @@ class TensorSpec:
 class GraphNode:
     """One ATen call of the traced reference; `op` is the overload's name, such as `aten.add.Tensor`.
 
-    `args` and `kwargs` are JSON values; a reference to another value is `{"ref": name}`, where the name is that of
-    an input, parameter, buffer, constant or node (all names of one graph differ). A dtype is
-    `{"dtype": "float32"}`, likewise `device`, `layout` and `memory_format`. `outputs` has one spec for each tensor
-    the call returns; a multi-output call is read through nodes with `op == "getitem"` and args [ref, index].
+    `args` and `kwargs` are JSON values; a reference to another value is `{"ref": name}`, where the name is
+    that of an input, parameter, buffer, constant or node (all names of one graph differ). A dtype is
+    `{"dtype": "float32"}`, likewise `device`, `layout` and `memory_format`. `outputs` has one spec for each
+    tensor the call returns; a multi-output call is read through nodes with `op == "getitem"` and args [ref,
+    index].
     """
 
     name: str
@@ -58,10 +59,10 @@ class ProblemFacts:
 
     `output_refs` holds, in order, a reference (or a plain value) for each leaf of what forward returns, and
     `output_structure` how the leaves are nested: `{"t": i}` is leaf tensor i, `{"v": type}` a plain value,
-    `{"list"|"tuple": [...]}`, `{"dict": [[key, ...], ...]}`. `input_structure` is the same for forward's positional
-    arguments (a list), with plain values in full: `{"v": 0.25}`. `argument_names` are forward's own. Constants
-    (tensors that are neither parameters nor buffers of the state dict) have their values in `constant_values`, as
-    nested lists. `training` is the mode the reference is in.
+    `{"list"|"tuple": [...]}`, `{"dict": [[key, ...], ...]}`. `input_structure` is the same for forward's
+    positional arguments (a list), with plain values in full: `{"v": 0.25}`. `argument_names` are forward's
+    own. Constants (tensors that are neither parameters nor buffers of the state dict) have their values in
+    `constant_values`, as nested lists. `training` is the mode the reference is in.
     """
 
     name: str
@@ -87,7 +88,10 @@ class ProblemFacts:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ProblemFacts:
-        specs = {k: [_spec(s) for s in data[k]] for k in ("inputs", "parameters", "buffers", "outputs", "constants")}
+        specs: dict[str, Any] = {
+            k: [_spec(s) for s in data[k]]
+            for k in ("inputs", "parameters", "buffers", "outputs", "constants")
+        }
         nodes = [GraphNode(**{**n, "outputs": [_spec(s) for s in n["outputs"]]}) for n in data["nodes"]]
         known = {f.name for f in fields(cls)} - set(specs) - {"nodes"}
         rest = {name: value for name, value in data.items() if name in known}
@@ -98,8 +102,9 @@ class ProblemFacts:
 class EvaluationRequest:
     """One question to the judge. Sources are texts, so that a request can travel to another machine.
 
-    Time limits are in seconds, memory in bytes. `seed` is None for a secret one. `timing_budget_s` bounds the time
-    spent measuring; 0 checks correctness only. With `measure_compile`, torch.compile is timed beside eager.
+    Time limits are in seconds, memory in bytes. `seed` is None for a secret one. `timing_budget_s` bounds the
+    time spent measuring; 0 checks correctness only. With `measure_compile`, torch.compile is timed beside
+    eager.
     """
 
     problem: str

@@ -7,6 +7,7 @@ adopted by the judge and hunted down through /proc.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -65,7 +66,7 @@ class Child:
         self.log = Log(log_fd, self._kill_now)
 
     def _kill_now(self) -> None:
-        for pid in (*_descendants(self.pid), self.pid):
+        for pid in (*descendants(self.pid), self.pid):
             _signal(pid)
 
     def exit_status(self, timeout_s: float = 1.0) -> int | None:
@@ -90,11 +91,11 @@ class Child:
         """Ends the child and all its descendants, and waits until they are gone."""
         if not self._reaped:
             self._reaped = True
-            descendants = _descendants(self.pid)
-            for pid in (self.pid, *descendants):
+            everyone = (self.pid, *descendants(self.pid))
+            for pid in everyone:
                 _signal(pid)
             # Their orphans are now children of the judge: it is their subreaper.
-            for pid in (self.pid, *descendants):
+            for pid in everyone:
                 try:
                     os.waitpid(pid, 0)
                 except ChildProcessError:
@@ -192,7 +193,7 @@ def _run_and_exit(run: Callable[[Channel], None], channel: Channel) -> None:
         os._exit(code)
 
 
-def _descendants(root: int) -> list[int]:
+def descendants(root: int) -> list[int]:
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -201,7 +202,8 @@ def _descendants(root: int) -> list[int]:
                 parents[int(entry.name)] = int(fields[1])
             except (OSError, IndexError):
                 continue
-    found, frontier = [], {root}
+    found: list[int] = []
+    frontier = {root}
     while frontier:
         frontier = {pid for pid, parent in parents.items() if parent in frontier and pid not in found}
         found.extend(frontier)
@@ -209,10 +211,8 @@ def _descendants(root: int) -> list[int]:
 
 
 def _signal(pid: int) -> None:
-    try:
+    with contextlib.suppress(OSError):  # it may be gone already
         os.kill(pid, signal.SIGKILL)
-    except OSError:
-        pass
 
 
 def describe_status(status: int | None) -> str:

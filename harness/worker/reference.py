@@ -1,4 +1,6 @@
-"""The reference child: loads the problem, makes inputs, perturbs weights and runs the reference. Trusted code."""
+"""The reference child: loads the problem, makes inputs, perturbs weights and runs the reference. Trusted
+code.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class ReferenceServer(Server):
         }
 
     def enter(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Moves into a folder of its own; what torch.compile builds goes to a cache that only references use."""
+        """Moves into a folder of its own; what torch.compile builds goes to a cache that only references
+        use.
+        """
         folder = Path(message["folder"])
         os.chdir(folder)
         self.path = folder / "problem.py"
@@ -149,7 +153,6 @@ class ReferenceServer(Server):
         self.forwards["compile"] = compiled
         return {"ok": True}
 
-
     def describe(self, message: dict[str, Any]) -> dict[str, Any]:
         """The problem's facts, for people and generators."""
         from harness.worker.describe import describe_problem
@@ -196,8 +199,8 @@ def load_problem_module(source: str, path: Path) -> Any:
 def perturbed(value: torch.Tensor, generator: torch.Generator, *, parameter: bool) -> torch.Tensor:
     """The tensor away from its default, with its sign kept where all of it has one sign.
 
-    Integers stay. Buffers change only where all elements are equal (running statistics at their start): a mask
-    or a table of positions is part of the problem's structure.
+    Integers stay. Buffers change only where all elements are equal (running statistics at their start): a
+    mask or a table of positions is part of the problem's structure.
     """
     if not value.is_floating_point() or value.numel() == 0:
         return value

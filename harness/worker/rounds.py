@@ -56,6 +56,7 @@ class Rounds:
         seconds = trial.call_reference(slot, seed)
         trial.typical_s["eager"] = min(seconds, trial.typical_s["eager"])
         trial.rounds += 1
+        check_alias(trial)
         exact = self._exact(slot, seed)
         result = compare_all(trial, trial.candidate.outputs, trial.reference.outputs, trial.tolerance, exact)
         trial.comparison.absorb(result)
@@ -74,7 +75,9 @@ class Rounds:
     # -- other contents --------------------------------------------------------------------------------
 
     def _redistribute(self, slot: int, name: str) -> bool:
-        """Rewrites the floating inputs of a slot; keeps only what the reference takes and stays finite with."""
+        """Rewrites the floating inputs of a slot; keeps only what the reference takes and stays finite
+        with.
+        """
         trial = self.trial
         flats = trial.reference.flats[slot]
         chosen = [i for i, t in enumerate(flats) if t.is_floating_point()]
@@ -117,7 +120,9 @@ class Rounds:
         trial = self.trial
         layout, offset = [], 0
         elements = sum(e["span"] for e in (*trial.output_layout, *trial.layout))
-        floating = [e for e in trial.output_layout if e["dtype"] in ("float64", "float32", "float16", "bfloat16")]
+        floating = [
+            e for e in trial.output_layout if e["dtype"] in ("float64", "float32", "float16", "bfloat16")
+        ]
         if elements > DOUBLE_LIMIT or not floating:
             return None
         for entry in trial.output_layout:
@@ -158,8 +163,22 @@ def compare_all(
     return result
 
 
+def check_alias(trial: Trial) -> None:
+    """Results may share memory with inputs or earlier results only where the reference's do."""
+    alias = trial.candidate.alias
+    if alias in ("", trial.reference.alias):
+        return
+    if alias == "input":
+        raise Mismatch("returns memory of its input, which the reference does not")
+    raise Mismatch("returns the same memory on every call: a caller's earlier result would change")
+
+
 def _compare_values(candidate: Sequence[Any], reference: Sequence[Any], what: str) -> None:
     for mine, theirs in zip(candidate, reference, strict=True):
-        close = isinstance(theirs, float) and isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-5)
+        close = (
+            isinstance(theirs, float) and isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-5)
+        )
         if mine != theirs and not close:
-            raise Mismatch(f"returns {str(mine)[:40]} where the reference returns {str(theirs)[:40]} ({what})")
+            raise Mismatch(
+                f"returns {str(mine)[:40]} where the reference returns {str(theirs)[:40]} ({what})"
+            )

@@ -43,7 +43,13 @@ _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _ACCESS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}  # how many access rights each Landlock ABI knows; later ones: 16
 _READABLE = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt", "/proc", "/sys")
-_READABLE_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+_READABLE_FILES = (
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -58,10 +64,16 @@ def adopt_orphans() -> None:
 
 
 def enter_namespaces(report: Report) -> None:
-    """New PID (for later children), network and IPC namespaces; through a user namespace where one is not root."""
+    """New PID (for later children), network and IPC namespaces; through a user namespace where one is not
+    root.
+    """
     uid, gid = os.getuid(), os.getgid()
     if uid != 0 and _unshare(_CLONE_NEWUSER) == "":
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{uid} {uid} 1"),
+            ("gid_map", f"{gid} {gid} 1"),
+        ):
             try:
                 Path(f"/proc/self/{name}").write_text(text)
             except OSError as error:
@@ -105,7 +117,9 @@ def drop_privileges(report: Report) -> None:
 
 
 def restrict_files(report: Report, scratch: Path, readable: list[str]) -> None:
-    """Landlock: `scratch` is the only writable place; system folders and `readable` may be read and executed."""
+    """Landlock: `scratch` is the only writable place; system folders and `readable` may be read and
+    executed.
+    """
     report["landlock"] = _landlock(scratch, readable)
 
 
@@ -160,13 +174,19 @@ def _unshare(flag: int) -> str:
 
 
 def readable_paths() -> list[str]:
-    """What a candidate may read besides system folders: the interpreter, installed packages and this package."""
+    """What a candidate may read besides system folders: the interpreter, installed packages and this
+    package.
+    """
     paths = {sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1])}
-    paths.update(p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") or p.endswith(".zip"))
+    paths.update(
+        p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") or p.endswith(".zip")
+    )
     return sorted(p for p in paths if p not in ("", "/") and p != str(Path.home()))
 
 
-def environment(scratch: Path, threads: int, keep: tuple[str, ...] = ("PATH", "LANG", "LC_ALL", "CXX")) -> dict[str, str]:
+def environment(
+    scratch: Path, threads: int, keep: tuple[str, ...] = ("PATH", "LANG", "LC_ALL", "CXX")
+) -> dict[str, str]:
     """A candidate's environment: no secrets, every cache and temporary file in `scratch`."""
     kept = {name: os.environ[name] for name in keep if name in os.environ}
     home = str(scratch)
@@ -180,7 +200,7 @@ def environment(scratch: Path, threads: int, keep: tuple[str, ...] = ("PATH", "L
         "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor compiles test programs first, for seconds, every time
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor compiles test programs for seconds, every time
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "KERNELEVOLVE_NATIVE_CACHE": str(scratch / "native"),
         "OMP_NUM_THREADS": str(threads),

@@ -17,7 +17,9 @@ _clock = time.perf_counter
 
 
 class ChildFailure(Exception):
-    """A child raised, died, was too slow or broke the protocol. `kind`: see Evaluation.status, or `memory`."""
+    """A child raised, died, was too slow or broke the protocol. `kind`: see Evaluation.status, or
+    `memory`.
+    """
 
     def __init__(self, side: Side, kind: str, text: str, log: str = "") -> None:
         super().__init__(text)
@@ -39,9 +41,12 @@ class Side:
         self.output: Region | None = None
         self.outputs: list[torch.Tensor] = []
         self.state: Region | None = None
+        self.alias = ""  # what memory the results of the last call share: `input`, `previous` or none
         self.values: list[Any] = []  # plain values among the results of the last call
 
-    def ask(self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = (), what: str = "") -> dict[str, Any]:
+    def ask(
+        self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = (), what: str = ""
+    ) -> dict[str, Any]:
         """Sends one request and returns its answer; raises ChildFailure."""
         try:
             self.child.channel.send({**message, "fds": len(fds)} if fds else message)
@@ -54,15 +59,15 @@ class Side:
         return answer
 
     def call(self, slot: int, timeout_s: float, which: str, seed: int) -> float:
-        """Runs one forward; returns the seconds of the round trip by the judge's clock, results copied out after.
+        """Runs one forward; returns the seconds of the round trip by the judge's clock, results copied out
+        after.
 
         Raises ChildFailure, or Mismatch where the results are of another structure, dtype or shape.
         """
         elapsed, answer = self.first_call(slot, timeout_s, which, seed)
         if "mismatch" in answer:
             raise Mismatch(str(answer["mismatch"])[:400])
-        if answer.get("reused"):
-            raise Mismatch("forward returns the same memory on every call: an earlier result would change")
+        self.alias = str(answer.get("alias", ""))
         self.values = answer.get("values", [])
         return elapsed
 
@@ -125,11 +130,15 @@ class Side:
         if isinstance(error, Late):
             return ChildFailure(self, "timeout", f"{what} took longer than {timeout_s:g} s")
         if log.flooded:
-            return ChildFailure(self, "runtime_error", f"printed more than the output limit of {LOG_LIMIT >> 20} MiB")
+            return ChildFailure(
+                self, "runtime_error", f"printed more than the output limit of {LOG_LIMIT >> 20} MiB"
+            )
         if isinstance(error, Closed):
             status = self.child.exit_status()
             return ChildFailure(self, "runtime_error", f"the process {describe_status(status)} during {what}")
-        return ChildFailure(self, "runtime_error", f"wrote to the judge's private channel during {what} ({error})")
+        return ChildFailure(
+            self, "runtime_error", f"wrote to the judge's private channel during {what} ({error})"
+        )
 
     def _raise_error(self, answer: dict[str, Any], what: str) -> None:
         error = answer.get("error")

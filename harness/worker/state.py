@@ -12,7 +12,8 @@ Entry = tuple[str, bool, list[int]]  # state-dict name, whether it is floating, 
 class Matching:
     """`names` pairs a candidate's state with layout entries; None where it cannot be paired.
 
-    `needed` is False where the reference has no floating state at all; `empty` says that the candidate has none.
+    `needed` is False where the reference has no floating state at all; `empty` says that the candidate has
+    none.
     """
 
     names: list[tuple[str, int]] | None
@@ -30,7 +31,9 @@ def match_state(reference: Sequence[Entry], candidate: Sequence[Entry]) -> Match
     floating = [(str(name), list(shape)) for name, is_floating, shape in candidate if is_floating]
     missing = [name for _, name, shape in wanted if offered.get(name) != shape]
     if not missing:
-        names = [(name, i) for i, (name, _, shape) in enumerate(reference) if offered.get(name) == list(shape)]
+        names = [
+            (name, i) for i, (name, _, shape) in enumerate(reference) if offered.get(name) == list(shape)
+        ]
         return Matching(names)
     if [shape for _, _, shape in wanted] == [shape for _, shape in floating]:
         return Matching([(name, i) for (name, _), (i, _, _) in zip(floating, wanted, strict=True)])

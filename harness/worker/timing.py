@@ -1,4 +1,6 @@
-"""Measuring: blocks of calls of the reference and the candidate, interleaved, on contents nobody has seen before."""
+"""Measuring: blocks of calls of the reference and the candidate, interleaved, on contents nobody has seen
+before.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Measurement:
 
 @dataclass
 class Plan:
-    """One set of contents that every contestant sees: edits in order, the slots called, the elements compared."""
+    """One set of contents that every contestant sees: edits in order, the slots called, the elements
+    compared.
+    """
 
     edits: list[Edit]
     positions: list[list[torch.Tensor]]
@@ -55,8 +59,8 @@ Check = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 class Stopwatch:
     """Interleaves contestants in ABBA order until the budget is spent.
 
-    `pool` holds whole input sets (flat tensors) that replace a slot's contents now and then. `check` is called
-    with the results of the candidate and of eager on equal contents; it raises when they disagree.
+    `pool` holds whole input sets (flat tensors) that replace a slot's contents now and then. `check` is
+    called with the results of the candidate and of eager on equal contents; it raises when they disagree.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class Stopwatch:
         start = time.monotonic()
         for number in range(MAX_ROUNDS):
             spent = time.monotonic() - start
-            if (number >= MIN_ROUNDS and spent > budget_s) or (number >= 2 and spent > 3 * budget_s):
+            if (number >= MIN_ROUNDS and spent > budget_s) or (number >= 2 and spent > 2 * budget_s):
                 break
             self._round(number, max(least, calls + self.rng.choice((-1, 0, 1))), result)
         return result

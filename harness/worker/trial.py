@@ -1,4 +1,6 @@
-"""What the stages of one verdict share: the request, both sides, the random source, and the evaluation so far."""
+"""What the stages of one verdict share: the request, both sides, the random source, and the evaluation so
+far.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Arguments and results as plain JSON structures with numbered tensors, and tensors as bytes in shared memory.
+"""Arguments and results as plain JSON structures with numbered tensors, and tensors as bytes in shared
+memory.
 
 A structure is `{"t": i}` for tensor number i, `{"v": x}` for a plain value, `{"list"|"tuple": [...]}` or
 `{"dict": [[key, structure], ...]}`. A layout entry says where in a region a tensor lies:
@@ -15,7 +16,9 @@ from typing import Any
 import torch
 
 ALIGNMENT = 256
-SEALS = 0x0001 | 0x0002 | 0x0004  # F_SEAL_SEAL, _SHRINK, _GROW: a child cannot pull the memory from under the judge
+SEALS = (
+    0x0001 | 0x0002 | 0x0004
+)  # F_SEAL_SEAL, _SHRINK, _GROW: a child cannot pull the memory from under the judge
 _F_ADD_SEALS = 1033
 
 DTYPES: dict[str, torch.dtype] = {
@@ -112,7 +115,13 @@ def describe_layout(tensors: list[torch.Tensor], *, contiguous: bool) -> list[di
         stride = _contiguous_stride(shape) if contiguous else list(tensor.stride())
         span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
         layout.append(
-            {"dtype": dtype_name(tensor.dtype), "shape": shape, "stride": stride, "offset": offset, "span": span}
+            {
+                "dtype": dtype_name(tensor.dtype),
+                "shape": shape,
+                "stride": stride,
+                "offset": offset,
+                "span": span,
+            }
         )
         offset += -(-span * tensor.element_size() // ALIGNMENT) * ALIGNMENT + ALIGNMENT
     return layout
@@ -123,7 +132,7 @@ def layout_bytes(layout: list[dict[str, Any]]) -> int:
     if not layout:
         return mmap.PAGESIZE
     last = layout[-1]
-    return max(mmap.PAGESIZE, last["offset"] + last["span"] * DTYPES[last["dtype"]].itemsize + ALIGNMENT)
+    return max(mmap.PAGESIZE, int(last["offset"] + last["span"] * DTYPES[last["dtype"]].itemsize) + ALIGNMENT)
 
 
 def _contiguous_stride(shape: list[int]) -> list[int]:

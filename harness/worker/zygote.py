@@ -6,6 +6,7 @@ Started by the executor as `python -m harness.worker.zygote FD`, FD being one en
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -20,7 +21,9 @@ from harness.worker.wire import LARGE_FRAME, Channel, WireError
 
 
 def main(fd: int) -> None:
-    """Serves until the executor goes away. Each message comes with one descriptor: the request's own channel."""
+    """Serves until the executor goes away. Each message comes with one descriptor: the request's own
+    channel.
+    """
     import torch  # noqa: F401  (what makes a fork cheap)
 
     import harness.worker.judge
@@ -119,7 +122,12 @@ def _look(op: str) -> Callable[[Channel], None]:
         _watch(channel, [child])
         side = Side(child, random.SystemRandom())
         _enter(side, message)
-        question = {"op": op, "source": message["problem"], "name": message["name"], "threads": message["threads"]}
+        question = {
+            "op": op,
+            "source": message["problem"],
+            "name": message["name"],
+            "threads": message["threads"],
+        }
         try:
             answer = side.ask(question, message["limit_s"], what=message["what"])
         except ChildFailure as failure:
@@ -157,10 +165,8 @@ def _watch(channel: Channel, children: list[Any]) -> None:
     """Ends everything when the executor closes its end, as it does on Ctrl-C."""
 
     def wait() -> None:
-        try:
+        with contextlib.suppress(OSError):
             channel.sock.recv(1, socket.MSG_PEEK)
-        except OSError:
-            pass
         for child in children:
             child.kill()
         os._exit(1)

@@ -1,0 +1,79 @@
+"""Ceilings of this CPU, measured rather than read off a data sheet: copy bandwidth and fp32 matrix rate."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.worker import environment
+from harness.worker.machine import measuring_alone
+
+COPY_BYTES = 256 << 20
+MATRIX_SIZE = 1536
+REPEATS = 9
+
+
+def cpu_ceilings(cache_dir: Path, *, again: bool = False) -> dict[str, Any]:
+    """Measured once per CPU and number of threads, then read from `cache_dir`; `again` measures anew.
+
+    `bandwidth_gb_s`: bytes read plus bytes written per second by a large copy, in 1e9 bytes (the memory
+    traffic of fetching lines before they are written is not counted). `fp32_gflop_s`: 2 n^3 / t of a matrix
+    product. Both are the best of several runs: a ceiling is what the machine can do, not what it does on
+    average.
+    """
+    if not again:
+        stored = stored_ceilings(cache_dir)
+        if stored is not None:
+            return stored
+    with measuring_alone("cpu"):
+        found = {
+            "cpu": environment.cpu_name(),
+            "threads": environment.usable_cpus(),
+            "bandwidth_gb_s": _copy_rate(),
+            "fp32_gflop_s": _matrix_rate(),
+        }
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    path = _path(cache_dir)
+    scratch = path.with_suffix(".part")
+    scratch.write_text(json.dumps(found), encoding="utf-8")
+    scratch.replace(path)
+    return found
+
+
+def stored_ceilings(cache_dir: Path) -> dict[str, Any] | None:
+    """What was measured on this CPU with this number of threads, or None."""
+    try:
+        found: dict[str, Any] = json.loads(_path(cache_dir).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    same = found.get("cpu") == environment.cpu_name() and found.get("threads") == environment.usable_cpus()
+    return found if same else None
+
+
+def _path(cache_dir: Path) -> Path:
+    return cache_dir / "cpu-ceilings.json"
+
+
+def _copy_rate() -> float:
+    import torch
+
+    source = torch.ones(COPY_BYTES // 4)
+    target = torch.zeros_like(source)
+    return max(_rate(lambda: target.copy_(source), 2 * COPY_BYTES) for _ in range(REPEATS))
+
+
+def _matrix_rate() -> float:
+    import torch
+
+    a, b = torch.randn(MATRIX_SIZE, MATRIX_SIZE), torch.randn(MATRIX_SIZE, MATRIX_SIZE)
+    out = torch.empty_like(a)
+    return max(_rate(lambda: torch.mm(a, b, out=out), 2 * MATRIX_SIZE**3) for _ in range(REPEATS))
+
+
+def _rate(work: Any, amount: float) -> float:
+    """Billions per second."""
+    start = time.perf_counter()
+    work()
+    return float(amount / (time.perf_counter() - start) / 1e9)

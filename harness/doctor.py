@@ -1,0 +1,124 @@
+"""What this machine offers to evaluations: compilers, torch, Triton, the parts of the jail, measured
+ceilings.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.target import list_targets
+from harness.worker import environment
+from harness.worker.sandbox import FEATURES
+
+PROBE_LIMIT_S = 60.0
+OUR_PACKAGES = ("kb", "ingest", "prompts", "agent", "harness", "cli")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line for a person: `hint` says what to do where `ok` is False."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+
+def checks(cache_dir: Path | None = None) -> list[Check]:
+    """All checks; with `cache_dir`, also the ceilings that were measured on this CPU before."""
+    found = [_compiler(), *_packages(), *_sandbox(), *_targets(), *_shadowed()]
+    if cache_dir is not None:
+        found.append(_calibration(cache_dir))
+    return found
+
+
+def _compiler() -> Check:
+    compiler = environment.cxx()
+    if compiler is None:
+        return Check("C++ compiler", False, "none found", "install g++ (Debian: apt install g++) or set CXX")
+    version = environment.cxx_version(compiler)
+    return Check("C++ compiler", bool(version), version or f"{compiler} does not run", "check the compiler")
+
+
+def _packages() -> list[Check]:
+    facts = environment.facts()
+    ninja = importlib.util.find_spec("ninja") is not None or _on_path("ninja")
+    return [
+        Check("torch", "torch" in facts, facts.get("torch", "not installed"), "pip install torch"),
+        Check("triton", "triton" in facts, facts.get("triton", "not installed"), "Triton candidates need it"),
+        Check(
+            "ninja",
+            ninja,
+            "found" if ninja else "not found",
+            "only candidates that use torch's load_inline need it: pip install ninja",
+        ),
+    ]
+
+
+def _on_path(name: str) -> bool:
+    import shutil
+
+    return shutil.which(name) is not None
+
+
+def _sandbox() -> list[Check]:
+    report = sandbox_report()
+    found = []
+    for feature, meaning in FEATURES.items():
+        problem = report.get(feature, "not known")
+        detail = meaning if not problem else f"not active: {problem}"
+        hint = "evaluations run with a weaker jail and say so" if problem else ""
+        found.append(Check(f"sandbox: {feature}", not problem, detail, hint))
+    return found
+
+
+def sandbox_report() -> dict[str, str]:
+    """Feature → "" where active, else why not; found out by a process that jails itself."""
+    root = str(Path(__file__).resolve().parents[1])
+    command = [sys.executable, "-m", "harness.worker.sandbox"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PROBE_LIMIT_S, check=True, cwd=root)
+        return dict(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return dict.fromkeys(FEATURES, f"the probe failed ({type(error).__name__})")
+
+
+def _targets() -> list[Check]:
+    found = []
+    for target in list_targets():
+        available, reason = target.available()
+        detail = str(target.facts.get("device", target.architecture)) if available else reason
+        found.append(
+            Check(f"target: {target.name}", available, detail, "" if available else "other targets work")
+        )
+    return found
+
+
+def _shadowed() -> list[Check]:
+    """These folders are top-level packages: another distribution's `kb` or `cli` would hide them."""
+    root = Path(__file__).resolve().parents[1]
+    wrong = []
+    for name in OUR_PACKAGES:
+        spec = importlib.util.find_spec(name)
+        origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
+        if origin is None or root not in origin.parents:
+            wrong.append(f"{name} ({origin or 'missing'})")
+    detail = f"shadowed: {', '.join(wrong)}" if wrong else "kb, ingest, prompts, agent, harness, cli are ours"
+    return [
+        Check("package names", not wrong, detail, "install into an environment of its own" if wrong else "")
+    ]
+
+
+def _calibration(cache_dir: Path) -> Check:
+    from harness.calibrate import stored_ceilings
+
+    ceilings = stored_ceilings(cache_dir)
+    if ceilings is None:
+        return Check("measured ceilings", False, "not measured yet", "run `kernelevolve doctor --calibrate`")
+    detail = f"{ceilings['bandwidth_gb_s']:.0f} GB/s copy, {ceilings['fp32_gflop_s']:.0f} GFLOP/s fp32"
+    return Check("measured ceilings", True, detail)

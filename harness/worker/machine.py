@@ -1,0 +1,76 @@
+"""The machine as a shared resource: one measurement at a time, and who else used the CPUs meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.worker import environment
+from harness.worker.processes import descendants
+
+LOCK_WAIT_S = 120.0
+FOREIGN_SHARE = 0.1  # of all CPUs; from here on a measurement carries a flag
+
+
+@contextlib.contextmanager
+def measuring_alone(device: str) -> Iterator[bool]:
+    """Holds this user's lock for a device; yields False where it was not free for two minutes."""
+    path = Path(tempfile.gettempdir()) / f"kernelevolve-{os.getuid()}-{device.replace(':', '-')}.lock"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield _locked(fd)
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+class CpuAccount:
+    """How much of the CPUs others used since this was made."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._busy, self._own = _busy_s(), _own_s()
+
+    def foreign_share(self) -> float:
+        """CPU time of other processes (and other virtual machines) over the time of all usable CPUs."""
+        elapsed = time.monotonic() - self._start
+        foreign = (_busy_s() - self._busy) - (_own_s() - self._own)
+        return max(0.0, foreign / (elapsed * environment.usable_cpus())) if elapsed > 0 else 0.0
+
+
+def _busy_s() -> float:
+    try:
+        fields = [int(f) for f in Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]]
+    except (OSError, ValueError):
+        return 0.0
+    user, nice, system, _, _, irq, softirq, steal = fields
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    """CPU seconds of this process and all its descendants."""
+    ticks = 0
+    for pid in (os.getpid(), *descendants(os.getpid())):
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
