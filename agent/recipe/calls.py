@@ -45,7 +45,13 @@ def _window(operator: str, x: Value, value: Value, arguments: list[Any]) -> dict
     names = ("kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w")
     sizes = dict(zip(names, (*kernel, *stride, *padding), strict=True))
     sizes |= {"planes": prod(x.shape[:2]), "height": x.shape[2], "width": x.shape[3]}
-    return {**sizes, "out_h": value.shape[2], "out_w": value.shape[3], "rows": sizes["planes"], "cols": x.shape[3]}
+    return {
+        **sizes,
+        "out_h": value.shape[2],
+        "out_w": value.shape[3],
+        "rows": sizes["planes"],
+        "cols": x.shape[3],
+    }
 
 
 def emit(value: Value, skill: ExecutableSkill, params: Params, body: Body, name: str) -> str:

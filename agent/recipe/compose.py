@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
 from agent.recipe import calls, gemm
 from agent.recipe.graph import Program, Value
 from agent.recipe.module import render, start
-from agent.recipe.partition import Partition, base
+from agent.recipe.partition import Partition
 from agent.recipe.region import Region
 from agent.recipe.skills import ExecutableSkill, Params
 
@@ -53,7 +51,9 @@ def compose(
     absorbed = {
         product
         for step in steps
-        if step.region is not None and (choice := choices.get(region_key(step.region))) and choice.skill.kind == "gemm"
+        if step.region is not None
+        and (choice := choices.get(region_key(step.region)))
+        and choice.skill.kind == "gemm"
         for product in [gemm.producer(step.region, partition)]
         if product is not None
     }
@@ -112,6 +112,3 @@ def _listed(params: Params) -> str:
 def call_values(program: Program) -> list[Value]:
     """ATen calls that a skill of kind `operator` could replace."""
     return [v for v in program.values if v.kind == "extern"]
-
-
-__all__ = ["STRICT_FLAGS", "Choice", "Composition", "base", "call_values", "compose", "region_key", "Any"]

@@ -64,7 +64,11 @@ def render(fn: str, operands: list[Operand], dtype: str, vector: bool) -> str:
     def full(o: Operand) -> str:
         """The operand with the context's own type."""
         if not vector or o.vector:
-            return f"ke::vf({o.text})" if vector and o.dtype == "float32" and not o.text.isidentifier() else o.text
+            return (
+                f"ke::vf({o.text})"
+                if vector and o.dtype == "float32" and not o.text.isidentifier()
+                else o.text
+            )
         return f"ke::splat_mask({o.text})" if o.dtype == "bool" else f"ke::splat<ke::vf>({o.text})"
 
     if vector and not any(o.vector for o in operands):

@@ -8,7 +8,7 @@ from agent.recipe.graph import Value
 from agent.recipe.kernel import Argument, Kernel
 from agent.recipe.layout import layout
 from agent.recipe.module import Body
-from agent.recipe.partition import Partition, base
+from agent.recipe.partition import Partition
 from agent.recipe.region import Access, Region
 from agent.recipe.skills import ExecutableSkill, Params
 
@@ -104,7 +104,10 @@ def _whole(value: Value) -> Value:
 
 
 def _arguments(
-    arguments: list[Argument], origin: Mapping[Value, Value], body: Body, given: Mapping[int, str] | None = None
+    arguments: list[Argument],
+    origin: Mapping[Value, Value],
+    body: Body,
+    given: Mapping[int, str] | None = None,
 ) -> list[str]:
     def text(argument: Argument) -> str:
         if given and id(argument) in given:
@@ -113,6 +116,3 @@ def _arguments(
         return body.allocate(origin[access.value]) if argument.store else body.memory(access.where.buffer)
 
     return [text(a) for a in arguments]
-
-
-__all__ = ["base", "emit", "factors", "producer"]

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Scalar = bool | int | float
-Arg = "Value | Scalar"
-Kind = Literal["input", "state", "map", "reduce", "view", "pick", "extern", "item"]
+Kind = Literal["input", "state", "constant", "map", "reduce", "view", "pick", "extern", "item"]
 
 #: Reductions with two results: (mean, sum of squared deviations) and (maximum, sum of exp(x - maximum)).
 COMPOSITE = {"meanvar": ("mean", "m2"), "softmax": ("max", "sum")}
@@ -54,13 +53,19 @@ class Value:
 
 @dataclass
 class Program:
-    """A straight-line program: values in order, the outputs as nested lists of values and constants."""
+    """A straight-line program. `arguments` are forward's; `structure` nests the leaves of its result.
+
+    `outputs` are the leaves (values or plain constants); `paths` says where each input is in the arguments, `plain`
+    which other arguments the trace has fixed: (path, value).
+    """
 
     values: list[Value]
     inputs: list[Value]
-    state: list[Value]
-    outputs: Any
-    single_output: bool
+    outputs: list[Any]
+    structure: Any
+    arguments: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    plain: list[tuple[str, Any]] = field(default_factory=list)
 
     def users(self) -> dict[Value, list[Value]]:
         table: dict[Value, list[Value]] = {v: [] for v in self.values}
@@ -70,7 +75,7 @@ class Program:
         return table
 
     def output_values(self) -> list[Value]:
-        return list(_leaves(self.outputs))
+        return [v for v in self.outputs if isinstance(v, Value)]
 
     def prune(self) -> None:
         """Drops values that no output needs."""
@@ -82,14 +87,6 @@ class Program:
                 live.add(value)
                 stack.extend(value.operands())
         self.values = [v for v in self.values if v in live]
-
-
-def _leaves(tree: Any) -> Iterator[Value]:
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, list):
-        for item in tree:
-            yield from _leaves(item)
 
 
 def broadcast(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:

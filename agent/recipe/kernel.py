@@ -119,7 +119,9 @@ class Kernel:
 
     @property
     def signature(self) -> str:
-        return ", ".join([*(f"{a.c_type} {a.pointer}" for a in self.arguments), "int64_t row0", "int64_t row1"])
+        return ", ".join(
+            [*(f"{a.c_type} {a.pointer}" for a in self.arguments), "int64_t row0", "int64_t row1"]
+        )
 
     def index(self, axes: Sequence[int], flat: str) -> list[str]:
         """Statements that split a flat index over `axes` into o<axis> variables."""
@@ -128,7 +130,11 @@ class Kernel:
         lines, rest = [], flat
         for position, axis in reversed(list(enumerate(axes))):
             size = self.region.sizes[axis]
-            lines.append(f"const int64_t o{axis} = {rest} % {size};" if position else f"const int64_t o{axis} = {rest};")
+            lines.append(
+                f"const int64_t o{axis} = {rest} % {size};"
+                if position
+                else f"const int64_t o{axis} = {rest};"
+            )
             rest = f"({rest}) / {size}" if position else rest
         return lines
 
@@ -139,7 +145,9 @@ class Kernel:
     @property
     def row_pointers(self) -> list[str]:
         """Pointers to the start of the row, for every argument."""
-        return [self._advance(a, a.pointer, "r", self.row_axes, a.access.where.offset) for a in self.arguments]
+        return [
+            self._advance(a, a.pointer, "r", self.row_axes, a.access.where.offset) for a in self.arguments
+        ]
 
     def mid_pointers(self, text: str) -> list[str]:
         """Pointers to the start of a pass's vectorised axis, for the arguments that `text` uses."""
@@ -180,7 +188,11 @@ class Kernel:
 
     def _stage(self, index: int) -> Stage:
         region, steps = self.region, self.plan
-        read = {o for v in (*steps.needed[index], *steps.reductions[index]) for o in map(self._member, v.operands())}
+        read = {
+            o
+            for v in (*steps.needed[index], *steps.reductions[index])
+            for o in map(self._member, v.operands())
+        }
         read |= {v for v, at in steps.stored.items() if at == index}
         body = [
             f"const ke::vf {self.var(v)} = L.load(b_{self.var(v)} + m + i);"
@@ -195,10 +207,16 @@ class Kernel:
             if (kind, source) in done:
                 continue
             done.add((kind, source))
-            group = [r for r in steps.reductions[index] if r.fn.split(".")[0] == kind and next(r.operands()) is source]
+            group = [
+                r
+                for r in steps.reductions[index]
+                if r.fn.split(".")[0] == kind and next(r.operands()) is source
+            ]
             results = tuple((r.fn.partition(".")[2], self.var(r)) for r in group)
             shift = self._single(source, "0") if kind == "meanvar" and not self.lanes else ""
-            reductions.append(Reduced(f"a_{value.name}", kind, self._operand(value, 0, True).text, shift, results))
+            reductions.append(
+                Reduced(f"a_{value.name}", kind, self._operand(value, 0, True).text, shift, results)
+            )
         buffer = [(self.var(v), self.var(v)) for v, at in steps.buffered.items() if at == index]
         stores = [
             (f"{self._pointer[id(s)]}_m", self.var(s.value), s.stride.get(self.vector_axis, 0), s.value.dtype)
@@ -230,7 +248,9 @@ class Kernel:
         return f"s_{self._pointer[id(access)]}"
 
     def _rows(self, stage: int) -> list[str]:
-        return [t for v in self.plan.row_values(self.region, stage) if (t := self._define(v, vector=self.lanes))]
+        return [
+            t for v in self.plan.row_values(self.region, stage) if (t := self._define(v, vector=self.lanes))
+        ]
 
     def row_value_types(self) -> list[tuple[str, str]]:
         """(type, name) of all values per row, for kernels that keep them in arrays."""
@@ -246,8 +266,14 @@ class Kernel:
         if value.kind == "pick":
             return self._pick(value)
         row = not self.region.is_full(value)
-        text = render(value.fn, [self._operand(value, p, vector) for p in range(len(value.args))], value.dtype, vector)
-        target = f"{self.var(value)}[u]" if self.lanes and row else f"const {c_type(value.dtype, vector)} {self.var(value)}"
+        text = render(
+            value.fn, [self._operand(value, p, vector) for p in range(len(value.args))], value.dtype, vector
+        )
+        target = (
+            f"{self.var(value)}[u]"
+            if self.lanes and row
+            else f"const {c_type(value.dtype, vector)} {self.var(value)}"
+        )
         return f"{target} = {text};"
 
     def _operand(self, value: Value, position: int, vector: bool) -> Operand:
@@ -288,7 +314,9 @@ class Kernel:
     def _single(self, target: Value, position: str) -> str:
         """A block that leaves in `e` the element of a full value at `position` of this row."""
         if target not in self.region.members:
-            access = next(x for (v, p), x in self.region.uses.items() if v.args and self._reads(v, p) is target)
+            access = next(
+                x for (v, p), x in self.region.uses.items() if v.args and self._reads(v, p) is target
+            )
             return f"[&] {{ const ke::One L{{}}; const int64_t i = {position}; return {self._load(access, False).text}; }}()"
         chain = self._chain(target)
         lines = " ".join(self._define(v, vector=False) for v in chain if v.kind != "view")

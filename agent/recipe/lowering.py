@@ -25,28 +25,47 @@ def lowers(*names: str) -> Callable[[Handler], Handler]:
 
 
 def build(facts: ProblemFacts) -> Program:
-    """The program of a traced reference. Raises Unsupported when there is no graph or it holds lifted constants."""
+    """The program of a traced reference. Raises Unsupported when there is no graph to work on."""
     if facts.trace_error or not facts.nodes:
         raise Unsupported(facts.trace_error or "the trace has no operators")
-    if facts.constants:
-        raise Unsupported("the graph holds tensor constants whose values the trace does not carry")
     import agent.recipe.operators  # noqa: F401 - fills HANDLERS
 
     b = Builder()
     env: dict[str, Any] = {}
     inputs = [_source(b, s, "input", env) for s in facts.inputs]
-    state = [_source(b, s, "state", env) for s in (*facts.parameters, *facts.buffers)]
+    for spec in (*facts.parameters, *facts.buffers):
+        _source(b, spec, "state", env)
+    for spec in facts.constants:
+        _source(b, spec, "constant", env).attrs["values"] = facts.constant_values[spec.name]
     for node in facts.nodes:
         env[node.name] = _lower(b, node, env)
-    outputs = _resolve(facts.output_refs, env)
-    single = len(facts.outputs) == 1 and not _is_nested(facts.output_refs)
-    program = Program(b.values, inputs, state, outputs, single)
+    program = Program(b.values, inputs, _resolve(facts.output_refs, env), facts.output_structure)
+    structure = facts.input_structure or {"list": [{"t": i} for i in range(len(inputs))]}
+    names = facts.argument_names or [v.name for v in inputs]
+    program.arguments = [
+        names[i] if i < len(names) else f"argument{i}" for i in range(len(structure["list"]))
+    ]
+    for name, argument in zip(program.arguments, structure["list"], strict=True):
+        _walk(argument, name, program)
     program.prune()
     return program
 
 
-def _is_nested(refs: Any) -> bool:
-    return not (isinstance(refs, list) and len(refs) == 1 and isinstance(refs[0], dict))
+def _walk(structure: Any, path: str, program: Program) -> None:
+    """Notes where the tensors and the plain values of an argument are."""
+    ((kind, body),) = structure.items()
+    if kind == "t":
+        program.paths.append(path)
+    elif kind in ("list", "tuple"):
+        for i, item in enumerate(body):
+            _walk(item, f"{path}[{i}]", program)
+    elif kind == "dict":
+        for key, item in body:
+            _walk(item, f"{path}[{key!r}]", program)
+    elif kind == "v":
+        program.plain.append((path, body))
+    else:
+        raise Unsupported(f"an argument that is a {kind}")
 
 
 def _source(b: Builder, spec: TensorSpec, kind: Any, env: dict[str, Any]) -> Value:

@@ -35,6 +35,11 @@ def _expect(tensor, shape, dtype, name):
     return _dense(tensor)
 
 
+def _fixed(value, known, name):
+    if value != known:
+        raise ValueError(f"{{name}}: specialised for {{known!r}}, got {{value!r}}")
+
+
 def _declare(module, path, tensor, parameter):
     """Registers a tensor under a dotted state-dict name."""
     *parents, leaf = path.split(".")
@@ -58,14 +63,19 @@ class Body:
     names: dict[Value, str] = field(default_factory=dict)
     #: Values whose memory is known to be contiguous.
     dense: set[Value] = field(default_factory=set)
+    #: Text of the tensors that the trace found as constants.
+    constants: dict[str, str] = field(default_factory=dict)
 
     def ref(self, value: Value) -> str:
         """The variable that holds `value`, computing it first where it is a view, a weight or an unfused map."""
         if value in self.names:
             return self.names[value]
         if value.kind == "state":
-            return self._bind(value, _attribute(value.fn))
-        return self._bind(value, python(value, self.ref))
+            return self.bind(value, _attribute(value.fn))
+        if value.kind == "constant":
+            self.constants[value.name] = f"torch.tensor({value.attrs['values']!r}, dtype=torch.{value.dtype})"
+            return self.bind(value, f"self.constant_{value.name}.reshape({list(value.shape)})")
+        return self.bind(value, python(value, self.ref))
 
     def memory(self, value: Value) -> str:
         """As `ref`, with contiguous memory, for a kernel's pointer."""
@@ -78,39 +88,41 @@ class Body:
     def allocate(self, value: Value) -> str:
         dtype = "" if value.dtype == "float32" else f", dtype=torch.{value.dtype}"
         self.dense.add(value)
-        return self._bind(value, f"torch.empty({_tuple(value.shape)}{dtype})")
+        return self.bind(value, f"torch.empty({_tuple(value.shape)}{dtype})")
 
-    def _bind(self, value: Value, text: str) -> str:
+    def bind(self, value: Value, text: str) -> str:
         name = value.name
-        while name in ("torch", "self") or name in self.names.values():
+        while name in ("torch", "self", "row", "stop") or name in self.names.values():
             name += "_"
         self.names[value] = name
         self.lines.append(f"{name} = {text}")
         return name
 
     def returned(self) -> str:
-        outputs = self.program.outputs
+        leaves = iter(self.program.outputs)
 
         def text(tree: Any) -> str:
-            if isinstance(tree, Value):
-                return self.ref(tree)
-            if isinstance(tree, list):
-                return "(" + "".join(text(t) + ", " for t in tree) + ")"
-            return repr(tree)
+            ((kind, body),) = tree.items()
+            if kind == "list":
+                return "[" + ", ".join(text(t) for t in body) + "]"
+            if kind == "tuple":
+                return "(" + "".join(text(t) + ", " for t in body) + ")"
+            if kind == "dict":
+                return "{" + ", ".join(f"{key!r}: {text(t)}" for key, t in body) + "}"
+            leaf = next(leaves)
+            return self.ref(leaf) if isinstance(leaf, Value) else repr(leaf)
 
-        if self.program.single_output and isinstance(outputs, list) and len(outputs) == 1:
-            return text(outputs[0])
-        return text(outputs)
+        return text(self.program.structure)
 
 
 def start(program: Program) -> Body:
     """A body whose inputs are checked and dense."""
     body = Body(program)
-    for value in program.inputs:
-        body.names[value] = value.name
+    for path, known in program.plain:
+        body.lines.append(f"_fixed({path}, {known!r}, {path!r})")
+    for value, path in zip(program.inputs, program.paths, strict=True):
         body.dense.add(value)
-        shape = _tuple(value.shape)
-        body.lines.append(f'{value.name} = _expect({value.name}, {shape}, torch.{value.dtype}, "{value.fn}")')
+        body.bind(value, f'_expect({path}, {_tuple(value.shape)}, torch.{value.dtype}, "{value.fn}")')
     return body
 
 
@@ -127,7 +139,11 @@ def render(
     """The complete file. `parameters` and `buffers` map state-dict names to (shape, dtype)."""
     returned = body.returned()
     lines = [_HEAD.format(title=title, notes="\n".join(notes), cpp=indented(cpp), flags=_tuple(flags)), "\n"]
-    lines += ["class ModelNew(torch.nn.Module):", "    def __init__(self, *args, **kwargs):", "        super().__init__()"]
+    lines += [
+        "class ModelNew(torch.nn.Module):",
+        "    def __init__(self, *args, **kwargs):",
+        "        super().__init__()",
+    ]
     if parameters or buffers:
         lines.append("        generator = torch.Generator().manual_seed(0)")
     for table, is_parameter in ((parameters, True), (buffers, False)):
@@ -137,7 +153,8 @@ def render(
                 scale = f" / {max(1, shape[-1])} ** 0.5" if len(shape) > 1 else " * 0.1 + 1.0"
                 initial = f"torch.randn({_tuple(shape)}, generator=generator){scale}"
             lines.append(f'        _declare(self, "{name}", {initial}, {is_parameter})')
-    signature = ", ".join(["self", *(v.name for v in body.program.inputs)])
+    lines += [f"        self.constant_{name} = {text}" for name, text in body.constants.items()]
+    signature = ", ".join(["self", *body.program.arguments])
     lines += ["", "    @torch.no_grad()", f"    def forward({signature}):"]
     lines += [f"        {line}" for line in body.lines]
     lines.append(f"        return {returned}")
@@ -161,7 +178,8 @@ def is_dense(value: Value) -> bool:
 
 def indented(cpp: str) -> str:
     """C++ text indented by its braces, without blank lines inside functions."""
-    depth, result = 0, []
+    depth = 0
+    result: list[str] = []
     for raw in cpp.splitlines():
         line = raw.strip()
         if not line:

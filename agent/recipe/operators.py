@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.recipe.graph import Builder, Scalar, Unsupported, Value
@@ -21,7 +21,7 @@ from agent.recipe.lowering import (
 Operand = Value | Scalar
 
 
-def _simple(fn: str) -> Any:
+def _simple(fn: str) -> Callable[..., Value]:
     return lambda b, *args: b.map(fn, *args)
 
 

@@ -73,7 +73,7 @@ class Partition:
 
         def visit(value: Value) -> None:
             value = base(value)
-            if value in done or value.kind in ("input", "state"):
+            if value in done or value.kind in ("input", "state", "constant"):
                 return
             group = self.group.get(value)
             if group is None:

@@ -112,7 +112,9 @@ def _analyse(members: Sequence[Value], wanted: list[Value], *, shared: bool) -> 
         _distinct(dims[value])
     loads = _loads(space, uses)
     stores = [_store(space, v, dims[v]) for v in wanted]
-    domain = sorted({a for v in members for d in dims[v] for a in d} | {a for x in loads for a in x.stride} | reduced)
+    domain = sorted(
+        {a for v in members for d in dims[v] for a in d} | {a for x in loads for a in x.stride} | reduced
+    )
     _check(members, wanted, dims, uses, reduced, domain)
     outer, inner, mode = _order(space, loads, stores, domain, reduced)
     region = Region(list(members), wanted, loads, stores, uses, dims, dict(space.sizes), outer, inner, mode)
@@ -142,10 +144,10 @@ def _dims(space: Space, value: Value, operands: list[list[Axes]]) -> list[Axes]:
         if value.fn == "reshape":
             return space.regroup([a for d in operands[0] for a in d], value.shape)
         if value.fn == "expand":
-            (source,) = value.operands()
-            lead = len(value.shape) - len(source.shape)
+            (narrow,) = value.operands()
+            lead = len(value.shape) - len(narrow.shape)
             return [
-                space.fresh(size) if i < lead or source.shape[i - lead] != size else operands[0][i - lead]
+                space.fresh(size) if i < lead or narrow.shape[i - lead] != size else operands[0][i - lead]
                 for i, size in enumerate(value.shape)
             ]
     raise Incompatible(f"{value.kind} {value.fn} inside a kernel")
@@ -166,7 +168,10 @@ def _broadcast(space: Space, value: Value, operands: list[list[Axes]]) -> list[A
 
 
 def _reduced_axes(
-    space: Space, members: Sequence[Value], dims: dict[Value, list[Axes]], uses: dict[tuple[Value, int], Access]
+    space: Space,
+    members: Sequence[Value],
+    dims: dict[Value, list[Axes]],
+    uses: dict[tuple[Value, int], Access],
 ) -> set[int]:
     """The axes that all reductions of the region share."""
     sets: list[tuple[Value, set[int]]] = []
@@ -262,7 +267,7 @@ def _order(
 
 def _transposed(loads: list[Access], order: Axes) -> bool:
     """Whether a large load is contiguous along another axis than the output."""
-    last = order[-1] if order else None
+    last = order[-1] if order else -1
     return any(
         x.extent >= 2 and x.stride.get(last, 1) != 1 and any(s == 1 for s in x.stride.values()) for x in loads
     )

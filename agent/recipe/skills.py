@@ -70,7 +70,9 @@ class ExecutableSkill:
     def applies(self, region: Region) -> bool:
         """Whether the skill's declared conditions hold for a region."""
         rules = self.spec.get("applies", {})
-        return self._rules_hold(rules, region.mode, features(region), {"rows": region.rows, "cols": region.cols})
+        return self._rules_hold(
+            rules, region.mode, features(region), {"rows": region.rows, "cols": region.cols}
+        )
 
     def applies_to_call(self, value: Value, sizes: Mapping[str, int]) -> bool:
         """Whether the skill implements an ATen call, for its geometry."""
@@ -105,7 +107,11 @@ class ExecutableSkill:
 
         loader = jinja2.FileSystemLoader([self.record.root, self.record.root.parent, LIBRARY])
         environment = jinja2.Environment(
-            loader=loader, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False
+            loader=loader,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            undefined=jinja2.StrictUndefined,
+            autoescape=False,
         )
         try:
             return environment.get_template("kernel.cpp.j2").render(**context)
@@ -132,7 +138,9 @@ def features(region: Region) -> set[str]:
 
 def applicable(skills: list[ExecutableSkill], region: Region) -> list[ExecutableSkill]:
     """Skills that can render the region, most specific first; retrieval order decides between equals."""
-    fitting = [s for s in skills if s.kind in ("region", "gemm") and s.applies(region) and _renders(s, region)]
+    fitting = [
+        s for s in skills if s.kind in ("region", "gemm") and s.applies(region) and _renders(s, region)
+    ]
     return sorted(fitting, key=lambda s: -s.specificity)
 
 

@@ -43,13 +43,22 @@ class _Rewrite:
         args = tuple(self.now.get(a, a) if isinstance(a, Value) else a for a in value.args)
         if value.kind == "reduce" and value.fn.startswith("meanvar") and self.algorithm.meanvar == "two-pass":
             self.now[value] = self._two_pass(value, args)
-        elif value.kind == "reduce" and value.fn.startswith("softmax") and self.algorithm.softmax == "resident":
+        elif (
+            value.kind == "reduce" and value.fn.startswith("softmax") and self.algorithm.softmax == "resident"
+        ):
             self.now[value] = self._resident(value, args)
         else:
             self.now[value] = self._emit(value, value.fn, args, value.shape)
 
-    def _emit(self, like: Value, fn: str, args: tuple[object, ...], shape: Sequence[int], kind: str = "") -> Value:
-        key = (kind or like.kind, fn, tuple(id(a) if isinstance(a, Value) else repr(a) for a in args), tuple(shape))
+    def _emit(
+        self, like: Value, fn: str, args: tuple[object, ...], shape: Sequence[int], kind: str = ""
+    ) -> Value:
+        key = (
+            kind or like.kind,
+            fn,
+            tuple(id(a) if isinstance(a, Value) else repr(a) for a in args),
+            tuple(shape),
+        )
         if key not in self.known:
             taken = sum(v.name.startswith(like.name) for v in self.members)
             name = like.name if not taken else f"{like.name}_{taken}x"
@@ -66,7 +75,9 @@ class _Rewrite:
         if value.fn.endswith("mean"):
             return mean
         deviation = self._emit(value, "sub", (x, mean), x.shape, "map")
-        return self._emit(value, "sum", (self._emit(value, "mul", (deviation,) * 2, x.shape, "map"),), value.shape)
+        return self._emit(
+            value, "sum", (self._emit(value, "mul", (deviation,) * 2, x.shape, "map"),), value.shape
+        )
 
     def _resident(self, value: Value, args: tuple[object, ...]) -> Value:
         (x,) = args
@@ -146,7 +157,12 @@ def _closure(
         if value in found or value in buffered:
             continue
         earlier = computed.get(value, stage) < stage
-        if earlier and value.dtype == "float32" and value.kind == "map" and chain_cost(region, value, buffered) >= worth:
+        if (
+            earlier
+            and value.dtype == "float32"
+            and value.kind == "map"
+            and chain_cost(region, value, buffered) >= worth
+        ):
             buffered[value] = computed[value]
             continue
         found.add(value)

@@ -50,7 +50,9 @@ def _map(value: Value, ref: Ref) -> str:
     if fn in _INFIX:
         return f" {_INFIX[fn]} ".join(texts)
     if fn in ("max", "min") and not all(isinstance(a, Value) for a in value.args):
-        tensor, number = sorted(zip(value.args, texts, strict=True), key=lambda p: not isinstance(p[0], Value))
+        tensor, number = sorted(
+            zip(value.args, texts, strict=True), key=lambda p: not isinstance(p[0], Value)
+        )
         return f"torch.clamp({tensor[1]}, {fn == 'max' and 'min' or 'max'}={number[1]})"
     if fn == "where":
         return f"torch.where({', '.join(texts)}).to(torch.{value.dtype})"
@@ -98,6 +100,8 @@ def call(value: Value, ref: Ref) -> str:
             return ref(operands[arg["operand"]])
         if isinstance(arg, dict) and "dtype" in arg:
             return f"torch.{arg['dtype']}"
+        if isinstance(arg, dict) and "memory_format" in arg:
+            return f"torch.{arg['memory_format']}"
         if isinstance(arg, dict):
             raise Unsupported(f"{value.fn}: argument {arg}")
         if isinstance(arg, list):

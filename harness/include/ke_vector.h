@@ -18,6 +18,8 @@ namespace ke {
 typedef uint8_t vb __attribute__((vector_size(KE_WIDTH)));
 typedef int8_t vsb __attribute__((vector_size(KE_WIDTH)));
 
+constexpr int kLogW = KE_WIDTH == 16 ? 4 : KE_WIDTH == 8 ? 3 : 2;
+
 KE_INLINE vi lane_index() {
   vi r;
   for (int l = 0; l < W; ++l) r[l] = l;
