@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -121,16 +122,32 @@ class SentenceTransformerEmbedder:
         if not texts:
             return np.empty((0, 0), dtype=np.float32)
         try:
-            vectors = self._model.encode(
-                [_clean(t) for t in texts],
-                batch_size=_BATCH,
-                normalize_embeddings=True,
-                show_progress_bar=False,
-                convert_to_numpy=True,
-            )
+            with _threads_for(len(texts)):
+                vectors = self._model.encode(
+                    [_clean(t) for t in texts],
+                    batch_size=_BATCH,
+                    normalize_embeddings=True,
+                    show_progress_bar=False,
+                    convert_to_numpy=True,
+                )
         except (RuntimeError, ValueError, MemoryError) as error:
             raise EmbeddingFailed(f"the embedding model failed: {error}") from error
         return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+@contextmanager
+def _threads_for(texts: int) -> Iterator[None]:
+    """One thread for a query: waking the others costs more than they save, much more on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    if texts == 1 and before > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
 
 
 def _clean(text: str) -> str:

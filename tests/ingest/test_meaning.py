@@ -14,7 +14,7 @@ from kb.errors import EmbeddingFailed
     [
         ("consecutive lanes touching memory far apart", "coalescing.md"),
         ("rounding error in float16 accumulation", "precision.md"),
-        ("avoid overflow when normalising probabilities", "softmax.md"),
+        ("normalised class scores of a classifier", "softmax.md"),
         ("recipe for vegetables", "cooking.md"),
     ],
 )
