@@ -82,7 +82,7 @@ def plan(request: PromptRequest) -> list[Question]:
         questions.append(Question("guidance", text, ("guidance", "document"), 2, "what failed before"))
     rules = f"rules and limits for candidates on {place} {error or trouble}"
     questions += [
-        Question("skills", f"{ops} {dtypes} {trouble}", None, 6, "skills for the operators"),
+        Question("skills", f"{ops} {dtypes} {trouble}", None, 8, "skills for the operators"),
         Question("skills", f"{ops} {dtypes} {languages}", ("kernel",), 2, "kernels for the operators"),
         Question("constraints", rules, ("constraint",), 4, "rules of the target"),
         Question("target", f"{place} {trouble or ops}", ("hardware",), 2, "the hardware"),
