@@ -37,10 +37,9 @@ def all_checks(state: AppState) -> list[Check]:
     groups: tuple[Callable[[], Iterable[Check]], ...] = (
         _python,
         _packages,
-        _harness,
+        lambda: _harness(state),
         lambda: _embedding(state),
         lambda: _home(state),
-        _targets,
         _gpu,
     )
     checks: list[Check] = []
@@ -83,10 +82,10 @@ def origin(package: str) -> Path | None:
     return Path(spec.origin).resolve().parent
 
 
-def _harness() -> Iterator[Check]:
+def _harness(state: AppState) -> Iterator[Check]:
     from harness.doctor import checks
 
-    for c in checks():
+    for c in checks(state.settings().home / "cache"):
         bad = FAIL if any(word in c.name for word in ESSENTIAL) else WARN
         yield Check(c.name, OK if c.ok else bad, c.detail, c.hint)
 
@@ -94,9 +93,10 @@ def _harness() -> Iterator[Check]:
 def _embedding(state: AppState) -> Iterator[Check]:
     from kb.embedding import load_embedder
 
-    embedder = load_embedder(state.settings().embedding_model)
+    name = state.settings().embedding_model
+    embedder = load_embedder(name)
     length = len(embedder.embed(["a kernel"])[0])
-    yield Check("embedding", OK, f"{embedder.model_id}, {length} numbers per passage")
+    yield Check("embedding", OK, f"{name or 'bundled model'} ({embedder.model_id}), vectors of {length}")
 
 
 def _home(state: AppState) -> Iterator[Check]:
@@ -123,21 +123,6 @@ def _home(state: AppState) -> Iterator[Check]:
         stats = kb.stats()
     counts = ", ".join(f"{stats['counts'][table]} {table}s" for table in ("document", "skill", "run"))
     yield Check("database", OK, f"{counts}, {stats['bytes'] / 2**20:.0f} MiB")
-
-
-def _targets() -> Iterator[Check]:
-    from harness.target import list_targets
-
-    here, absent = [], []
-    for target in list_targets():
-        available, reason = target.available()
-        if available:
-            here.append(target.name)
-        else:
-            absent.append(f"{target.name} ({reason})")
-    missing = f"; not here: {', '.join(absent)}" if absent else ""
-    detail = f"available: {', '.join(here) or 'none'}{missing}"
-    yield Check("targets", OK if here else FAIL, detail, "reinstall the package")
 
 
 def _gpu() -> Iterator[Check]:

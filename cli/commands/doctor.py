@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from cli.options import JsonFlag
@@ -13,13 +15,25 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: kernelevolve doctor --json")(doctor)
 
 
-def doctor(context: typer.Context, as_json: JsonFlag = False) -> None:
+def doctor(
+    context: typer.Context,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure this CPU's bandwidth and arithmetic rate now.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Check this machine. Exit code 3 if something essential is missing."""
     from cli.checks import FAIL, all_checks
     from cli.progress import activity
 
+    state = state_of(context)
+    if calibrate:
+        from harness.calibrate import cpu_ceilings
+
+        with activity("measuring this CPU"):
+            cpu_ceilings(state.settings().home / "cache", again=True)
     with activity("checking this machine"):
-        checks = all_checks(state_of(context))
+        checks = all_checks(state)
     failed = [c for c in checks if c.status == FAIL]
     if as_json:
         emit({"ok": not failed, "checks": checks})

@@ -11,7 +11,7 @@ from typing import Any
 from cli.checks import Check, all_checks, origin
 from cli.session import AppState
 
-EXPECTED = {"python", "packages", "torch", "compiler", "embedding", "home", "database", "gpu"}
+EXPECTED = {"python", "packages", "torch", "C++ compiler", "embedding", "home", "database", "gpu"}
 
 
 def test_this_machine_can_do_the_main_job(cli: Any) -> None:
