@@ -16,7 +16,7 @@ def geometry(value: Value) -> dict[str, int]:
     if not operands or operands[0].dtype != "float32" or value.dtype != "float32":
         raise Unsupported("float32 only")
     x = operands[0]
-    arguments = [a for a in value.attrs["raw_args"][1:]]
+    arguments = list(value.attrs["raw_args"][1:])
     operator = value.fn.split(".")[1]
     if operator in ("cumsum", "cumprod"):
         dim = int(arguments[0]) % len(x.shape)
@@ -60,7 +60,8 @@ def emit(value: Value, skill: ExecutableSkill, params: Params, body: Body, name:
     operator = value.fn.split(".")[1]
     source = body.memory(next(value.operands()))
     text = skill.render(name=name, g=sizes, operator=operator, p=params)
-    result = body.allocate(value)
+    items = [v for v in body.program.values if v.kind == "item" and value in v.args]
+    result = body.allocate(items[0] if value.attrs["many"] else value)
     body.lines.append(f"_lib.{name}({source}, {result})")
     return text
 

@@ -79,8 +79,9 @@ def compose(
             result.calls += [f"{v.fn}" for v in region.members if v.kind != "view"]
             continue
         name = f"kernel_{len(cpp)}"
-        kernel, origin = choice.skill.kernel(name, region, choice.params)
         product = gemm.producer(region, partition) if choice.skill.kind == "gemm" else None
+        length = product.shape[1] if product is not None else 0
+        kernel, origin = choice.skill.kernel(name, region, choice.params, length)
         if product is not None:
             text = gemm.emit(product, kernel, origin, choice.skill, choice.params, body)
         else:

@@ -17,20 +17,31 @@ PRODUCTS = ("aten.mm.default", "aten.addmm.default")
 
 def producer(region: Region, partition: Partition) -> Value | None:
     """The matrix product (M x N) whose rows are exactly this region's rows, and which nobody else reads."""
-    if len(region.outer) != 1 or len(region.inner) != 1 or region.mode not in ("rows", "pointwise"):
+    if region.mode not in ("rows", "pointwise"):
         return None
-    outer, inner = region.outer[0], region.inner[0]
     for access in region.loads:
         value = access.where.buffer
         if value.fn not in PRODUCTS or value.dtype != "float32" or access.where.offset:
             continue
-        rows, cols = value.shape
-        walked = access.stride == {outer: cols, inner: 1}
-        shaped = region.sizes[outer] == rows and region.sizes[inner] == cols
         alone = sum(a.where.buffer is value for a in region.loads) == 1
-        if walked and shaped and alone and _private(value, region, partition) and _plain(value):
+        if alone and _plain(value) and _by_rows(region, access, value) and _private(value, region, partition):
             return value
     return None
+
+
+def _by_rows(region: Region, access: Access, value: Value) -> bool:
+    """Whether the region's rows are the product's rows; a flat elementwise region can be cut into them."""
+    rows, cols = value.shape
+    if len(region.inner) != 1 or min(rows, cols) < 2:
+        return False
+    (inner,) = region.inner
+    if not region.outer and region.mode == "pointwise":
+        return region.sizes[inner] == rows * cols and all(
+            a.stride == {inner: 1} for a in (*region.loads, *region.stores) if a.stride
+        )
+    outer = region.outer[0]
+    shaped = region.sizes[outer] == rows and region.sizes[inner] == cols
+    return len(region.outer) == 1 and shaped and access.stride == {outer: cols, inner: 1}
 
 
 def _private(value: Value, region: Region, partition: Partition) -> bool:

@@ -63,6 +63,19 @@ class Region:
     def full_load(self, access: Access) -> bool:
         return any(a in access.stride for a in self.inner)
 
+    def split_rows(self, length: int) -> None:
+        """Makes rows of `length` out of a region that is one flat run of elements."""
+        if self.outer or len(self.inner) != 1 or self.sizes[self.inner[0]] % length:
+            return
+        (inner,) = self.inner
+        row = max(self.sizes) + 1
+        self.sizes[row] = self.sizes[inner] // length
+        self.sizes[inner] = length
+        self.outer = [row]
+        for access in (*self.loads, *self.stores):
+            if inner in access.stride:
+                access.stride[row] = access.stride[inner] * length
+
     def reductions(self) -> list[Value]:
         return [v for v in self.members if v.kind == "reduce"]
 

@@ -95,9 +95,11 @@ class ExecutableSkill:
         chosen = {**self.spec.get("algorithm", {}), **params}
         return Algorithm(chosen.get("meanvar", "two-pass"), chosen.get("softmax", "resident"))
 
-    def kernel(self, name: str, region: Region, params: Params) -> tuple[Kernel, dict[Value, Value]]:
+    def kernel(
+        self, name: str, region: Region, params: Params, row_length: int = 0
+    ) -> tuple[Kernel, dict[Value, Value]]:
         """The kernel's text object and the old output of each of its outputs. Raises Incompatible."""
-        special, outputs = specialise(region, self.algorithm(params))
+        special, outputs = specialise(region, self.algorithm(params), row_length)
         residency = {**self.spec.get("algorithm", {}), **params}.get("residency", "selective")
         return Kernel(name, special, residency), outputs
 

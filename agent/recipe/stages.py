@@ -23,13 +23,21 @@ class Algorithm:
     softmax: str = "resident"
 
 
-def specialise(region: Region, algorithm: Algorithm) -> tuple[Region, dict[Value, Value]]:
-    """The region with composite reductions spelled out as the algorithm wants; new values map to the old outputs."""
+def specialise(
+    region: Region, algorithm: Algorithm, row_length: int = 0
+) -> tuple[Region, dict[Value, Value]]:
+    """The region with composite reductions spelled out as the algorithm wants, and the old value of each output.
+
+    A flat elementwise region gets rows of `row_length`, if that is given.
+    """
     rewrite = _Rewrite(algorithm)
     for value in region.members:
         rewrite.add(value)
     outputs = [rewrite.now[v] for v in region.outputs]
-    return analyse(rewrite.members, outputs), dict(zip(outputs, region.outputs, strict=True))
+    special = analyse(rewrite.members, outputs)
+    if row_length and special.mode == "pointwise":
+        special.split_rows(row_length)
+    return special, dict(zip(outputs, region.outputs, strict=True))
 
 
 class _Rewrite:
