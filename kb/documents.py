@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlmodel import col
 
-from kb.skills import NewSkill, write_skill
+from kb.errors import IndexOutOfStep
+from kb.skills import NewSkill, previous_state, write_skill
 from kb.tables import (
     Chunk,
     Document,
@@ -122,8 +124,32 @@ class DocumentWriter:
                 .values(state=DocumentState.FAILED, error=error, sha256="", updated=now())
             )
 
-    def _change(self) -> _Change:
-        return _Change(self._kb)
+    @contextmanager
+    def _change(self) -> Iterator[_Change]:
+        """One transaction. The vector index follows under the same lock: no reader sees only one of them."""
+        with self._kb.vectors.exclusive():
+            before = self._kb.expected_vectors()
+            with self._kb.session() as session:
+                change = _Change(session)
+                yield change
+                change.bump()
+                session.commit()
+            in_step = self._follow(change, before)
+        if not in_step:
+            self._kb.rebuild_vectors("does not hold what the database says")
+
+    def _follow(self, change: _Change, before: dict[str, tuple[int, int]]) -> bool:
+        """Have the vector index follow. False when it was not in the state that the change started from."""
+        removed = {p: sorted(ids) for p, ids in change.removed.items() if ids}
+        added = {p: _stack(rows) for p, rows in change.added.items() if rows}
+        if not removed and not added:
+            return True
+        after = self._kb.expected_vectors()
+        try:
+            self._kb.vectors.apply(self._kb.embedder.model_id, before, after, removed, added)
+        except IndexOutOfStep:
+            return False
+        return True
 
     def _embed(self, documents: Sequence[NewDocument]) -> dict[str, bytes]:
         """The vector of every passage by text hash, from the cache or computed and cached."""
@@ -178,36 +204,12 @@ def _parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 class _Change:
-    """One transaction over documents. On success the vector index follows, still under its lock, so that no
-    reader sees the database ahead of the index."""
+    """The statements of one transaction, and what they mean for the vector index."""
 
-    def __init__(self, kb: KnowledgeBase) -> None:
-        self._kb = kb
-        self._removed: dict[str, set[str]] = defaultdict(set)
-        self._added: dict[str, dict[str, bytes]] = defaultdict(dict)
-
-    def __enter__(self) -> _Change:
-        self._lock = self._kb.vectors.exclusive()
-        self._lock.__enter__()
-        self.session = self._kb.session()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        try:
-            if error is None:
-                self._bump()
-                self.session.commit()
-            self.session.close()
-            if error is None and (self._removed or self._added):
-                self._kb.vectors.apply(
-                    self._kb.embedder.model_id,
-                    self._kb.expected_vectors(),
-                    {p: sorted(ids) for p, ids in self._removed.items() if ids},
-                    {p: _stack(rows) for p, rows in self._added.items() if rows},
-                )
-        finally:
-            self.session.close()
-            self._lock.__exit__(None, None, None)
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.removed: dict[str, set[str]] = defaultdict(set)  # partition -> passage ids
+        self.added: dict[str, dict[str, bytes]] = defaultdict(dict)  # partition -> passage id -> vector
 
     def document_id(self, source_id: int, path: str, location: str) -> int:
         connection = self.session.connection()
@@ -228,8 +230,8 @@ class _Change:
         chunks = select(col(Chunk.pk)).where(col(Chunk.document_id) == document_id)
         passages = select(col(Passage.id), col(Passage.partition)).where(col(Passage.chunk_pk).in_(chunks))
         for passage_id, partition in connection.execute(passages):
-            self._removed[partition].add(passage_id)
-            self._added[partition].pop(passage_id, None)
+            self.removed[partition].add(passage_id)
+            self.added[partition].pop(passage_id, None)
         connection.execute(delete(Passage).where(col(Passage.chunk_pk).in_(chunks)))
         for table in (Chunk, Section, Trace):
             connection.execute(delete(table).where(col(table.document_id) == document_id))
@@ -240,7 +242,7 @@ class _Change:
     ) -> None:
         document_id = self.document_id(document.source_id, document.path, document.location)
         connection = self.session.connection()
-        previous = self._keep_skill(document_id) if document.skill else None
+        previous = previous_state(self.session, document_id) if document.skill else None
         self.clear(document_id)
         connection.execute(
             update(Document)
@@ -259,11 +261,6 @@ class _Change:
             )
         if document.skill is not None:
             write_skill(self.session, document_id, document.skill, previous)
-
-    def _keep_skill(self, document_id: int) -> dict[str, Any] | None:
-        from kb.skills import previous_state
-
-        return previous_state(self.session, document_id)
 
     def _write_chunks(
         self, document: NewDocument, document_id: int, source_key: str, vectors: dict[str, bytes]
@@ -307,16 +304,16 @@ class _Change:
                         "text": passage, "text_hash": digest,
                     }
                 )  # fmt: skip
-                if passage_id in self._removed[partition]:
-                    self._removed[partition].discard(passage_id)  # unchanged: the index has it already
+                if passage_id in self.removed[partition]:
+                    self.removed[partition].discard(passage_id)  # unchanged: the index has it already
                 else:
-                    self._added[partition][passage_id] = vectors[digest]
+                    self.added[partition][passage_id] = vectors[digest]
         if rows:
             connection.execute(insert(Passage), rows)
 
-    def _bump(self) -> None:
+    def bump(self) -> None:
         connection = self.session.connection()
-        for partition in sorted({p for p, ids in self._removed.items() if ids} | set(self._added)):
+        for partition in sorted({p for p, ids in self.removed.items() if ids} | set(self.added)):
             count = connection.execute(
                 select(func.count()).select_from(Passage).where(col(Passage.partition) == partition)
             ).scalar_one()

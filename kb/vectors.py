@@ -105,16 +105,21 @@ class VectorIndex:
     def apply(
         self,
         model: str,
-        expected: Expected,
+        before: Expected,
+        after: Expected,
         removed: Mapping[str, Sequence[str]],
         added: Mapping[str, tuple[list[str], Vectors]],
     ) -> None:
-        """Bring the index from the previous state to `expected`. The caller holds `exclusive`.
+        """Bring the index from the state `before` to `after`. The caller holds `exclusive`.
 
-        Raises IndexUnavailable or StoreFull; the index is then out of step and is rebuilt later.
+        Raises IndexOutOfStep when it was not in the state `before`, IndexUnavailable or StoreFull.
         """
         with self._guarded("updating"):
-            manifest = self._manifest() or Manifest(folder=self._new_folder(), model=model)
+            manifest = self._manifest()
+            if manifest is None and not any(count for _, count in before.values()):
+                manifest = Manifest(folder=self._new_folder(), model=model)
+            elif manifest is None or not manifest.matches(model, before):
+                raise IndexOutOfStep("the vector index does not hold what the database says")
             self._connect(manifest)
             for partition, ids in removed.items():
                 collection = self._collection(partition, model, create=True)
@@ -122,7 +127,7 @@ class VectorIndex:
                     collection.delete(ids=list(ids[i : i + _BATCH]))
             for partition, (ids, vectors) in added.items():
                 self._upsert(self._collection(partition, model, create=True), ids, vectors)
-            self._commit(manifest, expected)
+            self._commit(manifest, after)
 
     def rebuild(self, model: str, expected: Callable[[], Expected], read: Reader) -> None:
         """Make the whole index anew from SQL in a fresh folder, then switch to it."""

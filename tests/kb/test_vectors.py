@@ -137,6 +137,20 @@ def test_half_written_index_is_rebuilt(
     assert "b.md" in paths
 
 
+def test_write_after_a_failed_write_loses_nothing(
+    kb: KnowledgeBase, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(kb, "a.md", TEXT)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(kb.vectors), "apply", lambda *_: (_ for _ in ()).throw(IndexUnavailable("broken")))
+        with pytest.raises(IndexUnavailable):
+            store(kb, "b.md", "alpha beta")
+    store(kb, "c.md", "gamma delta")
+    assert len(kb.notices) == 1
+    found = {h.path for h in kb.query("alpha gamma", k=10).hits if h.why["similarity"] is not None}
+    assert found == {"a.md", "b.md", "c.md"}
+
+
 def test_other_model_rebuilds_and_keeps_the_old_vectors(closed: Settings, make_embedder: Any) -> None:
     other = make_embedder(model_id="hash-embedder-2", dimension=32)
     notices, paths = reopen(closed, other)
