@@ -42,10 +42,6 @@ def test_query_keeps_to_the_kind(library: Any) -> None:
     assert {hit["kind"] for hit in hits} == {"skill"}
 
 
-def test_query_with_unknown_target(library: Any) -> None:
-    assert library("query", "softmax", "--target", "abacus", "--json").code == 2
-
-
 def test_skills(library: Any) -> None:
     skills = library("skills", "list", "--target", "cpu", "--json").json["skills"]
     assert len(skills) >= 10
