@@ -64,7 +64,7 @@ def test_foreign_keys_are_enforced(kb: KnowledgeBase) -> None:
             session.commit()
 
 
-@pytest.mark.parametrize("damage", ["garbage", "truncated", "header"])
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "last page", "header"])
 def test_damaged_database_is_reported_and_left_alone(settings: Settings, damage: str) -> None:
     KnowledgeBase.open(settings).close()
     path = settings.home / "kernelevolve.db"
@@ -72,6 +72,7 @@ def test_damaged_database_is_reported_and_left_alone(settings: Settings, damage:
     damaged = {
         "garbage": b"this is not a database " * 100,
         "truncated": content[: len(content) // 2],
+        "last page": content[:-4096],
         "header": content[:100] + b"\xff" * 4000 + content[4100:],
     }[damage]
     path.write_bytes(damaged)
