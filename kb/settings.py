@@ -19,8 +19,8 @@ from kb.errors import SettingsError
 
 PREFIX = "KERNELEVOLVE_"
 CONFIG_FILE = "kernelevolve.toml"
-# Read by the tests, not by the program: where the developers' sample material lies.
-_NOT_SETTINGS = {"KERNELEVOLVE_SHARED"}
+# Read by the tests (where sample material lies) and by the harness, which must not depend on this package.
+_NOT_SETTINGS = {"KERNELEVOLVE_SHARED", "KERNELEVOLVE_KERNELBENCH", "KERNELEVOLVE_NATIVE_CACHE"}
 
 
 def default_home() -> Path:

@@ -45,3 +45,11 @@ def test_bad_file_is_one_line(
     with pytest.raises(SettingsError, match=message) as caught:
         Settings()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["KERNELEVOLVE_SHARED", "KERNELEVOLVE_KERNELBENCH", "KERNELEVOLVE_NATIVE_CACHE"]
+)
+def test_variables_of_other_parts_are_no_settings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "/x")
+    assert Settings().max_file_mb > 0
