@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ class ReferenceServer(Server):
         folder = Path(message["folder"])
         os.chdir(folder)
         self.path = folder / "problem.py"
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = message["cache"]
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TMPDIR"] = message["cache"]
+        tempfile.tempdir = None  # torch keeps its precompiled headers among temporary files
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         sandbox.limit_resources({}, message["memory"])
         return {"ok": True}

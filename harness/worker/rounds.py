@@ -23,6 +23,7 @@ class Rounds:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
+        self.latest = 0
         self.double: list[torch.Tensor] | None = self._double_outputs()
 
     def run(self) -> None:
@@ -36,9 +37,10 @@ class Rounds:
             slot = i % trial.slots
             if self._redistribute(slot, name):
                 self._round(slot, f"inputs of {name}")
-        edit = sparse_edit(trial.reference.flats, 0, trial.generator)
+        # In the slot that was used last: a candidate that keeps one answer still has that one.
+        edit = sparse_edit(trial.reference.flats, self.latest, trial.generator)
         if self._try_edit(edit):
-            self._round(0, "a few elements changed in place")
+            self._round(edit.slot, "a few elements changed in place")
         if trial.matching.needed and trial.matching.names is not None:
             equal_weights(trial)
             trial.fresh(last)
@@ -49,6 +51,7 @@ class Rounds:
 
     def _round(self, slot: int, what: str) -> None:
         trial = self.trial
+        self.latest = slot
         seed = trial.seed()
         trial.hand_over(slot)
         seconds = trial.candidate.call(slot, trial.request.run_limit_s, "candidate", seed)

@@ -1,0 +1,66 @@
+"""Targets, the machine's report and its measured ceilings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness import EvaluationRequest, LocalExecutor
+from harness.calibrate import cpu_ceilings, stored_ceilings
+from harness.doctor import checks
+from harness.errors import TargetUnavailable, TargetUnknown
+from harness.target import get_target, list_targets
+from harness.worker.sandbox import FEATURES
+
+
+def test_targets() -> None:
+    cpu = get_target("cpu")
+    assert cpu.available() == (True, "")
+    assert "cpp" in cpu.languages
+    assert cpu.facts["cores"] >= 1
+    assert "nvidia:sm_90" in [t.name for t in list_targets()]
+    available, reason = get_target("nvidia:sm_90").available()
+    assert available or reason
+    with pytest.raises(TargetUnknown) as caught:
+        get_target("abacus")
+    assert "cpu" in caught.value.hint
+
+
+def test_target_without_its_device(executor: LocalExecutor, norm_problem: str, norm_candidate: str) -> None:
+    if get_target("nvidia:sm_90").available()[0]:
+        pytest.skip("the device is here")
+    with pytest.raises(TargetUnavailable):
+        executor.evaluate(EvaluationRequest(norm_problem, norm_candidate, target="nvidia:sm_90"))
+
+
+def test_checks_name_every_part_of_the_jail(tmp_path: Path) -> None:
+    found = {c.name: c for c in checks(tmp_path)}
+    assert {f"sandbox: {feature}" for feature in FEATURES} <= set(found)
+    assert found["torch"].ok
+    assert found["package names"].ok, found["package names"].detail
+    assert all(c.hint for c in found.values() if not c.ok)
+
+
+def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    found = {c.name: c for c in checks()}
+    assert not found["C++ compiler"].ok
+    assert "install g++" in found["C++ compiler"].hint
+
+
+def test_ceilings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.calibrate.COPY_BYTES", 1 << 22)
+    monkeypatch.setattr("harness.calibrate.MATRIX_SIZE", 128)
+    assert stored_ceilings(tmp_path) is None
+    first = cpu_ceilings(tmp_path)
+    assert first["bandwidth_gb_s"] > 0.1
+    assert first["fp32_gflop_s"] > 0.1
+    assert cpu_ceilings(tmp_path) == first
+    stored = tmp_path / "cpu-ceilings.json"
+    stored.write_text(json.dumps({**first, "cpu": "another"}))
+    assert stored_ceilings(tmp_path) is None
+    stored.write_text("{half written")
+    assert stored_ceilings(tmp_path) is None

@@ -1,0 +1,142 @@
+"""Honest and broken candidates: each gets its status and one clear line, and the next one a healthy
+verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from harness import Evaluation, LocalExecutor
+
+Evaluate = Callable[..., Evaluation]
+Body = Callable[..., str]
+
+
+def test_honest_candidate_is_correct(evaluate: Evaluate, norm_problem: str, norm_candidate: str) -> None:
+    result = evaluate(norm_problem, norm_candidate)
+    assert result.status == "correct", result.reason
+    assert result.correctness is not None
+    assert result.correctness["rounds"] >= 5
+    assert result.correctness["eager_err_vs_fp64"] < 1e-6
+    assert not result.timed
+    assert result.speedup is None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "status", "words"),
+    [
+        ("class ModelNew(:\n", "compile_error", "syntax error in line 1"),
+        ("import torch\n", "compile_error", "no class ModelNew"),
+        ("ModelNew = None\nimport nonexistent_module_xyz\n", "runtime_error", "nonexistent_module_xyz"),
+        ("def ModelNew(*a):\n    raise ValueError('no such size')\n", "runtime_error", "no such size"),
+    ],
+)
+def test_candidate_that_cannot_start(
+    evaluate: Evaluate, norm_problem: str, candidate: str, status: str, words: str
+) -> None:
+    result = evaluate(norm_problem, candidate)
+    assert (result.status, words in result.reason) == (status, True), result.reason
+    assert "\n" not in result.reason
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        ("return self.ln(x)[:, :1]", ("incorrect", "shape")),
+        ("return torch.relu(self.ln(x)).half()", ("incorrect", "dtype float16")),
+        ("return torch.relu(self.ln(x)).double()", ("incorrect", "dtype float64")),
+        ("return torch.relu(self.ln(x)) * float('nan')", ("incorrect", "NaN")),
+        ("return torch.relu(self.ln(x)) / 0", ("incorrect", "unexpected")),
+        ("return [torch.relu(self.ln(x))]", ("incorrect", "structure")),
+        ("return None", ("incorrect", "structure")),
+        ("return self", ("incorrect", "type ModelNew")),
+        ("y = torch.relu(self.ln(x)); x.zero_(); return y", ("incorrect", "changes its input 0")),
+        ("return torch.relu(self.ln(x.bfloat16().float()))", ("incorrect", "differ")),
+        ("return torch.relu(self.ln(x)) * 1.00008", ("incorrect", "less precise")),
+        ("return torch.nn.functional.layer_norm(x, (128,)).relu()", ("incorrect", "differ")),
+        ("raise RuntimeError('broken kernel')", ("runtime_error", "broken kernel")),
+        ("sys.exit(3)", ("runtime_error", "SystemExit")),
+        ("os._exit(3)", ("runtime_error", "exited with code 3")),
+        ("os.abort()", ("runtime_error", "SIGABRT")),
+        ("import ctypes; ctypes.string_at(0)", ("runtime_error", "SIGSEGV")),
+        ("return torch.empty(1 << 40)", ("runtime_error", "memory limit")),
+        ("keep = []\nwhile True: keep.append(bytearray(1 << 28))", ("runtime_error", "memory limit")),
+        ("while True: os.write(1, b'x' * 65536)", ("runtime_error", "output limit")),
+    ],
+)
+def test_broken_forward(
+    evaluate: Evaluate, body: Body, norm_problem: str, forward: str, expected: tuple[str, str]
+) -> None:
+    status, words = expected
+    result = evaluate(norm_problem, body(forward), memory_limit=2 << 30)
+    assert (result.status, words in result.reason) == (status, True), f"{result.status}: {result.reason}"
+    assert "\n" not in result.reason
+    assert result.speedup is None
+
+
+def test_hanging_candidate_times_out_and_the_next_is_healthy(
+    evaluate: Evaluate, body: Body, norm_problem: str, norm_candidate: str
+) -> None:
+    start = time.monotonic()
+    hangs = body("if self.calls == 3:\n    while True: pass\nreturn torch.relu(self.ln(x))")
+    result = evaluate(norm_problem, hangs, run_limit_s=1.0)
+    assert result.status == "timeout"
+    assert time.monotonic() - start < 10
+    ignores_signals = body(
+        top="import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: pass"
+    )
+    assert evaluate(norm_problem, ignores_signals, build_limit_s=1.0).status == "timeout"
+    assert evaluate(norm_problem, norm_candidate).status == "correct"
+
+
+def test_megabytes_of_output_are_capped_not_fatal(evaluate: Evaluate, body: Body, norm_problem: str) -> None:
+    result = evaluate(norm_problem, body("print('y' * 1_000_000)\nreturn torch.relu(self.ln(x))"))
+    assert result.status == "correct"
+    assert len(result.log) < 20_000
+
+
+def test_log_of_a_failure_holds_what_was_printed(evaluate: Evaluate, body: Body, norm_problem: str) -> None:
+    result = evaluate(norm_problem, body("print('last words', flush=True); os._exit(1)"))
+    assert "last words" in result.log
+
+
+def test_executor_recovers_from_a_dead_worker(
+    tmp_path: object, norm_problem: str, norm_candidate: str
+) -> None:
+    from pathlib import Path
+
+    from harness import EvaluationRequest
+
+    request = EvaluationRequest(norm_problem, norm_candidate, timing_budget_s=0.0)
+    with LocalExecutor(Path(str(tmp_path))) as executor:
+        assert executor._process is not None
+        executor._process.kill()
+        executor._process.wait()
+        assert executor.evaluate(request).status == "correct"
+
+
+def test_weights_must_be_loadable(evaluate: Evaluate, norm_problem: str) -> None:
+    renamed = """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(dim))
+        self.shift = torch.nn.Parameter(torch.zeros(dim))
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], self.scale, self.shift).relu()
+"""
+    assert evaluate(norm_problem, renamed).status == "correct"  # same shapes in the same order
+    packed = renamed.replace("torch.ones(dim)", "torch.ones(1, dim)").replace("self.scale,", "self.scale[0],")
+    result = evaluate(norm_problem, packed)
+    assert result.status == "correct"
+    assert [f["rule"] for f in result.flags] == ["weights-not-loaded"]
+    without = renamed.replace("self.scale = torch.nn.Parameter(torch.ones(dim))", "pass")
+    without = without.replace("self.shift = torch.nn.Parameter(torch.zeros(dim))", "pass")
+    without = without.replace(", self.scale, self.shift", "")
+    result = evaluate(norm_problem, without)
+    assert result.status == "incorrect"
+    assert "weights" in result.reason
