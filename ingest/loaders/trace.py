@@ -16,7 +16,8 @@ class NsightComputeLoader(Loader):
     priority = 80
 
     def accepts(self, file: FileContent) -> bool:
-        return ncu.sniff(file.text)
+        # A manual that quotes the profiler's header is no trace.
+        return file.suffix in (".csv", ".log", ".txt", "") and ncu.sniff(file.text)
 
     def load(self, file: FileContent) -> LoadedDocument:
         diagnosis = diagnose_text(file.text)
@@ -43,9 +44,7 @@ class UnsupportedTraceLoader(Loader):
     priority = 70
 
     def accepts(self, file: FileContent) -> bool:
-        return file.suffix in (".json", ".csv", ".hatchet", ".log", "") and bool(
-            unsupported_format(file.text)
-        )
+        return file.suffix in (".json", ".csv", ".hatchet") and bool(unsupported_format(file.text))
 
     def load(self, file: FileContent) -> LoadedDocument:
         raise Unsupported(f"unsupported profiler format: {unsupported_format(file.text)}")

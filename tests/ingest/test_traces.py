@@ -92,6 +92,16 @@ def test_trace_is_stored_and_retrieved(kb: KnowledgeBase, shared: Path) -> None:
         assert {t.kernel: t.bottleneck for t in session.exec(select(Trace))} == H200
 
 
+def test_document_about_traces_is_no_trace(kb: KnowledgeBase, tmp_path: Path) -> None:
+    (tmp_path / "guide.md").write_text(
+        f"# Reading traces\n\n```\n{HEADER}```\n\nThe Dispatch_Id column counts.\n"
+    )
+    (tmp_path / "notes.txt").write_text('The file has "traceEvents" and Dispatch_Id.\n')
+    report = ingest_paths(kb, [tmp_path / "guide.md", tmp_path / "notes.txt"])
+    assert (report.added, report.failed) == (2, [])
+    assert {h.kind for h in kb.query("traces", k=10).hits} == {"document"}
+
+
 def test_cut_off_trace_says_where(tmp_path: Path) -> None:
     text = HEADER + row("gpu__time_duration.sum", "ns", "1,500") + '"0","1","p","h","k'
     diagnosis = diagnose_text(text)
