@@ -215,12 +215,15 @@ class Ingestion:
             rows = session.connection().execute(
                 select(col(Document.id), col(Document.source_id), col(Document.path), col(Document.location))
             )
+            # A file that got a source of its own leaves the one it was in, with that one's visibility.
+            locations = {printable(str(item.file)) for item in self._items.values()}
             gone = [
                 (i, (source_id, path))
                 for i, source_id, path, location in rows
                 if (source_id, path) not in self._items
                 and (
                     source_id in self._swept_sources
+                    or location in locations
                     or any(Path(location).is_relative_to(folder) for folder in self._swept)
                 )
             ]

@@ -32,6 +32,8 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     """The file's content. Raises Unreadable for what is too large, special or not permitted."""
     try:
         stat = path.stat()
+        if path.is_dir():
+            raise Unreadable("the folder cannot be listed")
         if not path.is_file():
             raise Unreadable("not a regular file")
         if stat.st_size > max_bytes:

@@ -157,6 +157,17 @@ def test_visibility_is_kept_and_marks_hits(kb: KnowledgeBase, corpus: Path) -> N
         ingest_paths(kb, [corpus], visibility="secret")
 
 
+def test_file_that_becomes_local_only_is_nowhere_shared(kb: KnowledgeBase, corpus: Path) -> None:
+    ingest_paths(kb, [corpus])
+    report = ingest_paths(kb, [corpus / "rocm.md"], visibility="local-only")
+    assert counts(report) == (1, 0, 0, 1)
+    hits = [h for h in kb.query("wavefront lanes", k=50).hits if "wavefront" in h.text]
+    assert [h.local_only for h in hits] == [True]
+    ingest_paths(kb, [corpus])
+    hits = [h for h in kb.query("wavefront lanes", k=50).hits if "wavefront" in h.text]
+    assert [h.local_only for h in hits] == [True]
+
+
 def test_nested_sources_do_not_double(kb: KnowledgeBase, corpus: Path) -> None:
     ingest_paths(kb, [corpus / "guides"])
     assert counts(ingest_paths(kb, [corpus])) == (2, 0, 2, 0)
