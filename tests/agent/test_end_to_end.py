@@ -45,5 +45,8 @@ def test_three_steps_of_recipe_find_a_correct_kernel(kb, tmp_path):
     winner = run.graph.node(result.best.node_id)
     assert winner.evaluation["correctness"]["rounds"] >= 5
     assert RunStore(kb).prompt_uses(winner.node_id)
+    from_skills = next(node for node in run.graph.candidates() if node.genome is not None)
+    assert from_skills.correct
+    assert any(use["slot"] == "skills" for use in RunStore(kb).prompt_uses(from_skills.node_id))
     judged = [node for node in run.graph.candidates() if node.correct]
     assert all(node.diagnosis["roofline"]["achieved_gbs"] > 0 for node in judged)
