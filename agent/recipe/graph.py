@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -112,10 +114,12 @@ class Builder:
         self._known: dict[Any, Value] = {}
 
     def _name(self, hint: str) -> str:
+        if keyword.iskeyword(hint) or hasattr(builtins, hint):
+            hint += "_"  # values become variables of a Python function
         name, n = hint, 1
         while name in self._names:
             n += 1
-            name = f"{hint}_{n}"
+            name = f"{hint}_{n}".replace("__", "_")
         self._names.add(name)
         return name
 

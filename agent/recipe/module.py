@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.recipe.graph import Program, Value
 from agent.recipe.layout import contiguous
-from agent.recipe.torchtext import python
+from agent.recipe.torchtext import literal, python
 
 _HEAD = '''"""{title}
 
@@ -73,7 +73,7 @@ class Body:
         if value.kind == "state":
             return self.bind(value, _attribute(value.fn))
         if value.kind == "constant":
-            self.constants[value.name] = f"torch.tensor({value.attrs['values']!r}, dtype=torch.{value.dtype})"
+            self.constants[value.name] = f"torch.tensor({literal(value.attrs['values'])}, dtype=torch.{value.dtype})"
             return self.bind(value, f"self.constant_{value.name}.reshape({list(value.shape)})")
         return self.bind(value, python(value, self.ref))
 

@@ -93,11 +93,7 @@ class Partition:
         return result
 
     def _place(self, value: Value) -> None:
-        neighbours = [
-            self.group[o]
-            for o in dict.fromkeys(map(base, value.operands()))
-            if o in self.group and o.name not in self.cuts
-        ]
+        neighbours = [self.group[o] for o in map(base, value.operands()) if o in self.group]
         groups = sorted(dict.fromkeys(neighbours), key=lambda g: -len(g.values))
         attempts = [groups] if len(groups) != 1 else []
         for choice in [*attempts, *([g] for g in groups), []] if groups else [[]]:
@@ -110,7 +106,7 @@ class Partition:
         lent = list(self._unplaced(value))
         for extra in ([lent] if lent else []) + [[]]:
             candidate = Group(values, self._sorted({*borrowed, *extra} - set(values)))
-            if self._acyclic(candidate):
+            if not self._crosses_a_cut(candidate) and self._acyclic(candidate):
                 try:
                     self._analyse(candidate.values, candidate.borrowed)
                 except Incompatible:
@@ -119,6 +115,12 @@ class Partition:
                     self.group[member] = candidate
                 return True
         return False
+
+    def _crosses_a_cut(self, group: Group) -> bool:
+        inside = set(group.values)
+        return any(
+            o.name in self.cuts and o in inside for v in group.values for o in map(base, v.operands())
+        )
 
     def _unplaced(self, value: Value) -> Iterator[Value]:
         """Cheap maps in front of `value` that no group could take (integer and mask arithmetic)."""

@@ -127,6 +127,8 @@ def features(region: Region) -> set[str]:
     if found:
         found.add("reduction")
     found |= {v.kind for v in region.members if v.kind == "pick"}
+    if found and (found & {"meanvar"} or any(region.is_full(v) for v in region.outputs)):
+        found.add("normalises")
     found |= {"full-output" if region.is_full(v) else "row-output" for v in region.outputs}
     if len(region.inner) > 1:
         found.add("nested-inner")

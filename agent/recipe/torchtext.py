@@ -63,6 +63,13 @@ def _map(value: Value, ref: Ref) -> str:
     return f"{_CALLS.get(fn, f'torch.{fn}')}({', '.join(texts)})"
 
 
+def literal(value: Any) -> str:
+    """Python text of a number or of nested lists of numbers."""
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return _scalar(value)
+
+
 def _scalar(value: Any) -> str:
     return f'float("{value}")' if isinstance(value, float) and value - value != 0 else repr(value)
 

@@ -185,6 +185,17 @@ template <class Op, int U> struct Acc {
   KE_INLINE float total() const { return fold(lanes(), Op{}); }
 };
 
+// Mean and sum of squared deviations of a union, from those of its parts (Chan, Golub and LeVeque, 1983).
+struct Moments {
+  float count = 0.0f, mean = 0.0f, m2 = 0.0f;
+  KE_INLINE void merge(int64_t n, float sum, float squares) {
+    const float size = static_cast<float>(n), part = sum / size, all = count + size, delta = part - mean;
+    m2 += max(squares - sum * part, 0.0f) + delta * delta * (count * size / all);
+    mean += delta * (size / all);
+    count = all;
+  }
+};
+
 // Running maximum and sum of exp(x - maximum), lane by lane: one exponential pair per element, one pass.
 template <int U> struct OnlineSoftmax {
   vf m[U], s[U];

@@ -1,0 +1,88 @@
+"""Which operators share a kernel, and that every partition stays executable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from recipe_support import Apply, compare, composed, facts_of
+
+from agent.recipe.axes import Incompatible, Space
+from agent.recipe.library import names
+from agent.recipe.lowering import build
+from agent.recipe.partition import Partition
+from agent.recipe.region import Region
+
+t = torch.randn
+
+
+def regions(function: Callable[..., Any], *inputs: torch.Tensor) -> list[Region]:
+    return Partition(build(facts_of(Apply(function), list(inputs)))).regions()
+
+
+def test_a_layer_norm_with_its_surroundings_is_one_region() -> None:
+    (region,) = regions(lambda x, b: F.gelu(F.layer_norm(x + b, (64,))) + x, t(4, 8, 64), t(64))
+    assert (region.mode, region.rows, region.cols) == ("rows", 32, 64)
+
+
+def test_group_norm_residual_joins_through_the_reshape() -> None:
+    (region,) = regions(lambda x: F.silu(F.group_norm(x, 4)) + x, t(2, 16, 7, 7))
+    assert (region.mode, region.rows, region.cols) == ("rows", 8, 196)
+
+
+def test_reduction_over_channels_vectorises_over_pixels() -> None:
+    (region,) = regions(lambda x: torch.softmax(x, 1), t(2, 16, 7, 7))
+    assert (region.mode, region.cols) == ("lanes", 16)
+
+
+def test_cross_entropy_writes_no_table() -> None:
+    first, second = regions(F.cross_entropy, t(32, 100), torch.randint(0, 100, (32,)))
+    assert [v.numel for v in first.outputs] == [32]
+    assert second.mode == "all"
+
+
+def test_sum_with_own_transpose_is_no_diagonal() -> None:
+    (region,) = regions(lambda x: x + x.t(), t(8, 8))
+    assert region.mode == "transpose"
+    assert region.rows * region.cols == 64
+
+
+def test_reductions_over_different_axes_are_separate() -> None:
+    assert len(regions(lambda x: x.sum(0) / x.sum(1), t(8, 8))) == 2
+
+
+CYCLES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "sorted branch": lambda x: torch.sort(x * 2, -1)[0] + x * 2,
+    "statistic of a product": lambda x: (x @ x.t()).sum(-1, keepdim=True) * x + x.mean(-1, keepdim=True),
+    "two normalisations": lambda x: torch.softmax(F.layer_norm(x, (12,)), 0) + torch.softmax(x, -1),
+    "ladder": lambda x: ((x.sum(0) + 1).cumsum(0) * x).sum(1, keepdim=True) + x,
+}
+
+
+@pytest.mark.parametrize("name", CYCLES)
+def test_kernels_and_calls_can_be_ordered(name: str) -> None:
+    model, inputs = Apply(CYCLES[name]), [t(12, 12)]
+    compare(model, inputs, composed(model, inputs, names()).source)
+
+
+def test_every_cut_gives_a_correct_candidate() -> None:
+    model, inputs = Apply(lambda x: F.layer_norm(F.gelu(x * 1.5), (33,)) * torch.sigmoid(x)), [t(9, 33)]
+    partition = Partition(build(facts_of(model, inputs)))
+    cuts = partition.boundaries()
+    assert len(cuts) > 3
+    for cut in cuts[:3]:
+        split = composed(model, inputs, names(), cuts=(cut,))
+        assert len(split.kernels) > 1
+        compare(model, inputs, split.source)
+
+
+def test_axes_split_until_two_shapes_agree() -> None:
+    space = Space()
+    flat, grid = space.fresh(24), [*space.fresh(4), *space.fresh(6)]
+    space.unify(flat, grid)
+    assert space.resolve(flat) == space.resolve(grid)
+    with pytest.raises(Incompatible):
+        space.unify(space.fresh(6), [*space.fresh(4), *space.fresh(9)])
