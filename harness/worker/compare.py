@@ -34,6 +34,7 @@ WHOLE = {
 }
 # A candidate may be this many times as far from the double-precision result as eager itself is.
 EAGER_ERROR_MULTIPLE = 4.0
+CHUNK = 1 << 17  # elements compared at once
 
 
 @dataclass
@@ -107,85 +108,147 @@ def compare(
 ) -> Comparison:
     """Compares two tensors of one shape and dtype; `double` is the reference computed in double precision."""
     dtype = str(reference.dtype).removeprefix("torch.")
-    if reference.is_complex():
-        candidate, reference = torch.view_as_real(candidate), torch.view_as_real(reference)
-        double = None
-    if not reference.is_floating_point():
-        wrong = candidate != reference
-        count = int(wrong.sum())
-        worst = float((candidate.double() - reference.double()).abs().max()) if count else 0.0
-        problem = f"{label}: {count} of {wrong.numel()} integers differ" if count else None
-        return Comparison(max_abs_err=worst, problem=problem)
     if reference.numel() == 0:
         return Comparison()
-    if reference.dtype not in (torch.float32, torch.float64):
-        candidate, reference = candidate.float(), reference.float()
-    problem = _special_values(candidate, reference, label)
-    if problem:
-        return Comparison(max_abs_err=math.inf, max_rel_err=math.inf, problem=problem)
-    finite = torch.isfinite(reference)
-    if not bool(finite.all()):
-        candidate, reference = candidate[finite], reference[finite]
-        double = None if double is None else double[finite]
-        if reference.numel() == 0:
-            return Comparison()
-    error = (candidate - reference).abs_()
-    size = reference.abs()
+    if reference.is_complex():
+        candidate, reference, double = torch.view_as_real(candidate), torch.view_as_real(reference), None
+    if not reference.is_floating_point():
+        return _compare_integers(candidate, reference, label)
+    sums = _Sums()
+    mine, theirs = candidate.reshape(-1), reference.reshape(-1)
+    exact = None if double is None else double.reshape(-1)
     limit = tolerance.elementwise(dtype)
-    norm = float(torch.linalg.vector_norm(reference, dtype=torch.float64))
     # Rounding errors grow with what was summed: where outputs are large, so is the absolute tolerance.
-    typical = max(1.0, norm / math.sqrt(reference.numel()))
-    outside = int((error - size * limit > typical * limit).sum())
-    whole = float(torch.linalg.vector_norm(error, dtype=torch.float64)) / norm if norm > 0 else 0.0
-    result = Comparison(
-        max_abs_err=float(error.max()),
-        max_rel_err=float((error / size.clamp(min=max(limit, 1e-12))).max()),
-        rel_frobenius=whole,
-        limit_share=max(
-            float((error / (size + typical)).max()) / limit if limit else 0.0,
-            whole / tolerance.whole(dtype) if tolerance.whole(dtype) else 0.0,
-        ),
-    )
-    exact = False
-    if double is not None and bool(torch.isfinite(double).all()):
-        result.err_vs_fp64 = _relative(candidate, double)
-        result.eager_err_vs_fp64 = _relative(reference, double)
-        worst, eager_worst = (float((v.double() - double).abs().max()) for v in (candidate, reference))
-        exact = (
-            result.err_vs_fp64 <= EAGER_ERROR_MULTIPLE * result.eager_err_vs_fp64
-            and worst <= EAGER_ERROR_MULTIPLE * eager_worst
-        )
-    if outside and not exact:
+    typical = max(1.0, _typical_size(theirs))
+    for start in range(0, theirs.numel(), CHUNK):
+        part = slice(start, start + CHUNK)
+        sums.add(mine[part], theirs[part], None if exact is None else exact[part], limit, typical)
+    special = sums.special()
+    if special:
+        problem = f"{label}: {special} among {theirs.numel()} elements"
+        return Comparison(max_abs_err=math.inf, max_rel_err=math.inf, problem=problem)
+    result = sums.comparison(has_double=exact is not None)
+    whole = tolerance.whole(dtype)
+    share = sums.worst_share / limit if limit else 0.0
+    result.limit_share = max(share, result.rel_frobenius / whole if whole else 0.0)
+    if sums.close_to_double():
+        return result
+    if sums.outside:
         result.problem = (
-            f"{label}: {outside} of {reference.numel()} elements differ by more than {limit:g} "
+            f"{label}: {sums.outside} of {theirs.numel()} elements differ by more than {limit:g} "
             f"(worst {result.max_abs_err:.3g}, typical size {typical:.3g})"
         )
-    elif whole > tolerance.whole(dtype) and not exact:
+    elif result.rel_frobenius > whole:
         result.problem = (
-            f"{label}: relative error {whole:.2g} over the whole exceeds {tolerance.whole(dtype):g}: "
+            f"{label}: relative error {result.rel_frobenius:.2g} over the whole exceeds {whole:g}: "
             f"less precise than {dtype}"
         )
     return result
 
 
-def _special_values(candidate: torch.Tensor, reference: torch.Tensor, label: str) -> str | None:
-    for name, where_c, where_r in (
-        ("NaN", torch.isnan(candidate), torch.isnan(reference)),
-        ("+Inf", candidate == math.inf, reference == math.inf),
-        ("-Inf", candidate == -math.inf, reference == -math.inf),
-    ):
-        wrong = int((where_c != where_r).sum())
-        if wrong:
-            extra = int((where_c & ~where_r).sum())
-            what = f"{extra} unexpected {name}" if extra else f"{wrong} {name} missing"
-            return f"{label}: {what} among {reference.numel()} elements"
-    return None
+class _Sums:
+    """What is added up over pieces that fit into the cache."""
+
+    def __init__(self) -> None:
+        self.outside = 0
+        self.max_abs = self.max_rel = self.worst_share = 0.0
+        self.error2 = self.size2 = 0.0
+        self.double_error2, self.eager_error2, self.double_size2 = 0.0, 0.0, 0.0
+        self.double_worst, self.eager_worst = 0.0, 0.0
+        self.double_finite = True
+        self.wrong: dict[str, tuple[int, int]] = {}
+
+    def add(
+        self,
+        candidate: torch.Tensor,
+        reference: torch.Tensor,
+        double: torch.Tensor | None,
+        limit: float,
+        typical: float,
+    ) -> None:
+        mine, theirs = candidate.double(), reference.double()
+        finite = torch.isfinite(theirs)
+        if not bool(finite.all()) or not bool(torch.isfinite(mine).all()):
+            self._count_special(mine, theirs)
+            finite &= torch.isfinite(mine)
+            mine, theirs = mine[finite], theirs[finite]
+            double = None if double is None else double[finite]
+            if theirs.numel() == 0:
+                return
+        error, size = (mine - theirs).abs_(), theirs.abs()
+        self.error2 += float(error.square().sum())
+        self.size2 += float(size.square().sum())
+        self.max_abs = max(self.max_abs, float(error.max()))
+        self.max_rel = max(self.max_rel, float((error / size.clamp(min=max(limit, 1e-12))).max()))
+        share = error / (size + typical)
+        self.outside += int((share > limit).sum())
+        self.worst_share = max(self.worst_share, float(share.max()))
+        if double is not None:
+            self._add_double(mine, theirs, double)
+
+    def _add_double(self, mine: torch.Tensor, theirs: torch.Tensor, double: torch.Tensor) -> None:
+        self.double_finite &= bool(torch.isfinite(double).all())
+        ours, eager = (mine - double).abs_(), (theirs - double).abs_()
+        self.double_error2 += float(ours.square().sum())
+        self.eager_error2 += float(eager.square().sum())
+        self.double_size2 += float(double.square().sum())
+        self.double_worst = max(self.double_worst, float(ours.max()))
+        self.eager_worst = max(self.eager_worst, float(eager.max()))
+
+    def _count_special(self, mine: torch.Tensor, theirs: torch.Tensor) -> None:
+        for name, where_mine, where_theirs in (
+            ("NaN", torch.isnan(mine), torch.isnan(theirs)),
+            ("+Inf", mine == math.inf, theirs == math.inf),
+            ("-Inf", mine == -math.inf, theirs == -math.inf),
+        ):
+            extra, missing = self.wrong.get(name, (0, 0))
+            extra += int((where_mine & ~where_theirs).sum())
+            self.wrong[name] = (extra, missing + int((~where_mine & where_theirs).sum()))
+
+    def special(self) -> str:
+        """What is wrong with NaN and infinity, or an empty string."""
+        for name, (extra, missing) in self.wrong.items():
+            if extra or missing:
+                return f"{extra} unexpected {name}" if extra else f"{missing} {name} missing"
+        return ""
+
+    def close_to_double(self) -> bool:
+        """Whether the candidate is about as near to the double-precision result as eager is."""
+        if self.double_size2 == 0 or not self.double_finite:
+            return False
+        return (
+            math.sqrt(self.double_error2) <= EAGER_ERROR_MULTIPLE * math.sqrt(self.eager_error2)
+            and self.double_worst <= EAGER_ERROR_MULTIPLE * self.eager_worst
+        )
+
+    def comparison(self, *, has_double: bool) -> Comparison:
+        result = Comparison(self.max_abs, self.max_rel)
+        result.rel_frobenius = math.sqrt(self.error2 / self.size2) if self.size2 > 0 else 0.0
+        if has_double and self.double_finite and self.double_size2 > 0:
+            result.err_vs_fp64 = math.sqrt(self.double_error2 / self.double_size2)
+            result.eager_err_vs_fp64 = math.sqrt(self.eager_error2 / self.double_size2)
+        return result
 
 
-def _relative(value: torch.Tensor, exact: torch.Tensor) -> float:
-    norm = float(torch.linalg.vector_norm(exact))
-    difference = float(torch.linalg.vector_norm(value.double() - exact))
-    return difference / norm if norm > 0 else difference
+def _compare_integers(candidate: torch.Tensor, reference: torch.Tensor, label: str) -> Comparison:
+    wrong = candidate != reference
+    count = int(wrong.sum())
+    if not count:
+        return Comparison()
+    worst = float((candidate[wrong].double() - reference[wrong].double()).abs().max())
+    return Comparison(max_abs_err=worst, problem=f"{label}: {count} of {wrong.numel()} integers differ")
+
+
+def _typical_size(values: torch.Tensor) -> float:
+    """Root mean square of the finite elements."""
+    total, count = 0.0, 0
+    for start in range(0, values.numel(), CHUNK):
+        part = values[start : start + CHUNK]
+        wide = part.double()
+        finite = torch.isfinite(wide)
+        count += int(finite.sum())
+        total += float(torch.where(finite, wide, 0.0).square().sum())
+    return math.sqrt(total / count) if count else 0.0
 
 
 def _worse(a: float | None, b: float | None) -> float | None:

@@ -12,7 +12,7 @@ import torch
 
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem
-from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone
+from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone, prefer_ours
 from harness.worker.model import Evaluation
 from harness.worker.rounds import Rounds, check_alias, compare_all
 from harness.worker.side import ChildFailure, Mismatch
@@ -91,6 +91,7 @@ def _time(trial: Trial) -> None:
         )
     stopwatch = Stopwatch(contestants, trial.pool, check if trusted else None, trial.rng, request.run_limit_s)
     with measuring_alone(request.target) as alone:
+        prefer_ours()
         account = CpuAccount()
         measured = stopwatch.measure(request.timing_budget_s, trial.typical_s)
         foreign = account.foreign_share()

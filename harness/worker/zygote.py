@@ -92,6 +92,7 @@ def _evaluate(channel: Channel) -> None:
 
     import torch
 
+    from harness.worker.child import keep_freed_memory
     from harness.worker.side import Side
 
     scratch = Path(message["scratch"])
@@ -99,6 +100,7 @@ def _evaluate(channel: Channel) -> None:
     rng = random.SystemRandom()
     trial = Trial(request, Side(reference, rng), Side(candidate, rng), _folder(scratch / "candidate"))
     torch.set_num_threads(trial.threads)
+    keep_freed_memory()
     _enter(trial.reference, message)
     try:
         evaluation = judge(trial, require_sandbox=message["require_sandbox"])
