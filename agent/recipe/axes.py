@@ -1,4 +1,6 @@
-"""Axes of an iteration domain: dimensions are lists of axes that are split and identified until all tensors agree."""
+"""Axes of an iteration domain: dimensions are lists of axes that are split and identified until all tensors
+agree.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from math import prod
 Axes = list[int]
 
 
-class Incompatible(Exception):  # noqa: N818 - an answer, not an error
+class Incompatible(Exception):
     """The tensors cannot share one iteration domain."""
 
 
 @dataclass
 class Space:
-    """Axis sizes, and what has replaced an axis: its parts after a split, or the axis it was identified with."""
+    """Axis sizes, and what has replaced an axis: its parts after a split, or the axis it was
+    identified with.
+    """
 
     sizes: dict[int, int] = field(default_factory=dict)
     _parts: dict[int, Axes] = field(default_factory=dict)

@@ -11,7 +11,9 @@ from agent.recipe.skills import ExecutableSkill, Params
 
 
 def geometry(value: Value) -> dict[str, int]:
-    """Sizes of a scan (outer, size, inner) or of a window over the last two dimensions. Raises Unsupported."""
+    """Sizes of a scan (outer, size, inner) or of a window over the last two dimensions. Raises
+    Unsupported.
+    """
     operands = list(value.operands())
     if not operands or operands[0].dtype != "float32" or value.dtype != "float32":
         raise Unsupported("float32 only")

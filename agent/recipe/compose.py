@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
 from agent.recipe import calls, gemm
 from agent.recipe.graph import Program, Value
 from agent.recipe.module import render, start
@@ -83,7 +84,7 @@ def compose(
         length = product.shape[1] if product is not None else 0
         kernel, origin = choice.skill.kernel(name, region, choice.params, length)
         if product is not None:
-            text = gemm.emit(product, kernel, origin, choice.skill, choice.params, body)
+            text = gemm.emit(product, kernel, origin, skill=choice.skill, params=choice.params, body=body)
         else:
             text = choice.skill.render(k=kernel, p=choice.params)
             arguments = [

@@ -9,17 +9,17 @@ from agent.recipe.graph import Scalar, Unsupported
 
 #: Rough instruction counts, to weigh recomputing a value against storing it.
 COST = {
-    "exp": 10, "expm1": 11, "log": 12, "log1p": 16, "log2": 13, "log10": 13, "exp2": 11, "tanh": 16, "sigmoid": 14,
-    "erf": 26, "softplus": 30, "sin": 14, "cos": 14, "pow": 200, "div": 4, "sqrt": 6, "rsqrt": 8, "reciprocal": 4,
-    "floor": 4, "ceil": 4, "round": 3, "trunc": 4,
+    "exp": 10, "expm1": 11, "log": 12, "log1p": 16, "log2": 13, "log10": 13, "exp2": 11, "tanh": 16,
+    "sigmoid": 14, "erf": 26, "softplus": 30, "sin": 14, "cos": 14, "pow": 200,
+    "div": 4, "sqrt": 6, "rsqrt": 8, "reciprocal": 4, "floor": 4, "ceil": 4, "round": 3, "trunc": 4,
 }  # fmt: skip
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _LOGIC = {"and": "&", "or": "|", "xor": "^"}
 _UNARY = {
-    "exp", "expm1", "log", "log1p", "log2", "log10", "exp2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "softplus",
-    "sin", "cos", "floor", "ceil", "round", "trunc", "sign", "abs",
+    "exp", "expm1", "log", "log1p", "log2", "log10", "exp2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf",
+    "softplus", "sin", "cos", "floor", "ceil", "round", "trunc", "sign", "abs",
 }  # fmt: skip
 
 #: Everything `render` knows.

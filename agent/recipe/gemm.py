@@ -72,6 +72,7 @@ def emit(
     product: Value,
     kernel: Kernel,
     origin: Mapping[Value, Value],
+    *,
     skill: ExecutableSkill,
     params: Params,
     body: Body,
@@ -108,7 +109,9 @@ def emit(
 
 
 def _whole(value: Value) -> Value:
-    """What to pass for a contiguous operand: its buffer where the view starts there, else a copy of the view."""
+    """What to pass for a contiguous operand: its buffer where the view starts there, else a copy of
+    the view.
+    """
     where = layout(value)
     same = not where.offset and where.buffer.numel == value.numel and where.strides[-1] == 1
     return where.buffer if same else value

@@ -1,4 +1,6 @@
-"""The embedded generator: composes candidates from retrieved skills and mutates them as retrieved guidance advises."""
+"""The embedded generator: composes candidates from retrieved skills and mutates them as retrieved guidance
+advises.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ class Advice:
 class RecipeGenerator:
     """Implements `agent.generator.Generator` with retrieved skills; no model, no network.
 
-    New skills come from `request.prompt.skills` only and guidance from `request.prompt.hits` only. Skills that the parent
-    already uses are inherited with it.
+    New skills come from `request.prompt.skills` only and guidance from `request.prompt.hits` only. Skills
+    that the parent already uses are inherited with it.
     """
 
     name = "recipe"
@@ -86,7 +88,7 @@ class RecipeGenerator:
         if draft is not None:
             parts = [f"{key} by skill {g.skill}" for key, g in default.genes.items() if g.skill]
             left = sum(g.skill is None for g in default.genes.values())
-            text = f"Compose the traced graph from retrieved skills with their default parameters: {'; '.join(parts)}"
+            text = f"Compose the graph from retrieved skills with default parameters: {'; '.join(parts)}"
             text += f"; {left} regions stay ATen calls" if left else ""
             return replace(
                 draft, hypothesis=text + ". Fusion should save the traffic of every intermediate tensor."
@@ -120,7 +122,7 @@ class RecipeGenerator:
         source = self._seeds[key]
         if source is None or program_digest(source) in request.tried:
             return None
-        text = "TorchInductor's generated code as a start: compiler-made, so parity with torch.compile is no win."
+        text = "TorchInductor's code as a start: compiler-made, so parity with torch.compile is no win."
         return Draft(source, text, compiler_made=True)
 
     # Mutation
@@ -144,8 +146,8 @@ class RecipeGenerator:
             draft = self._candidate(request, bench, bench.completed(genome.apply(change)), change)
             if draft is not None:
                 text = (
-                    f"No retrieved guidance for {bottleneck} is left to try here, so this step is unguided: change "
-                    f"{change.text()}. Whether that helps on this machine is to be measured."
+                    f"No retrieved guidance for {bottleneck} is left to try here, so this step is unguided: "
+                    f"change {change.text()}. Whether that helps on this machine is to be measured."
                 )
                 return replace(draft, hypothesis=text)
         raise Exhausted("every single change of this genome has been tried")
@@ -166,7 +168,9 @@ class RecipeGenerator:
                 repaired = replace(genome.apply(change), avoid=tuple(sorted({*genome.avoid, mark})))
                 other = self._candidate(request, bench, bench.completed(repaired), change)
                 if other is not None:
-                    text = f"The parent was {status}: skill {change.before} is suspected and avoided, {change.text()}."
+                    text = (
+                        f"The parent was {status}: {change.before} is suspected and avoided, {change.text()}."
+                    )
                     return replace(other, hypothesis=text)
         raise Exhausted("the failed parent has no skill left to replace")
 

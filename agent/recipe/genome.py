@@ -1,4 +1,6 @@
-"""The genome: fusion boundaries, a skill with parameters for each region, compiler flags, and what to avoid."""
+"""The genome: fusion boundaries, a skill with parameters for each region, compiler flags, and what to
+avoid.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Gene:
 
 @dataclass(frozen=True)
 class Change:
-    """One mutation: the gene (`region.param`, `region.skill`, `cuts`, `flags`), old and new value, and its move."""
+    """One mutation: the gene (`region.param`, `region.skill`, `cuts`, `flags`), old and new value, and its
+    move.
+    """
 
     gene: str
     before: Any

@@ -1,4 +1,6 @@
-"""The intermediate representation: a list of values, each a map, a reduction, a view, a pick or an ATen call."""
+"""The intermediate representation: a list of values, each a map, a reduction, a view, a pick or an
+ATen call.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ Kind = Literal["input", "state", "constant", "map", "reduce", "view", "pick", "e
 COMPOSITE = {"meanvar": ("mean", "m2"), "softmax": ("max", "sum")}
 
 
-class Unsupported(Exception):  # noqa: N818 - says "stay with the ATen call", no failure
+class Unsupported(Exception):
     """This operator or this use of it has no lowering."""
 
 
@@ -24,8 +26,8 @@ class Value:
     """One tensor of the program.
 
     `fn` names the map, reduction, view or ATen operator. `args` holds operands: values, and for maps Python
-    scalars. `attrs` holds the rest: `dims` of a reduction (non-negative, sorted), parameters of a view (`perm`,
-    `shape`, or `dim/start/step`), the raw arguments of an ATen call, the index of an item.
+    scalars. `attrs` holds the rest: `dims` of a reduction (non-negative, sorted), parameters of a view
+    (`perm`, or `dim/start/step`), the raw arguments of an ATen call, the index of an item.
     """
 
     name: str
@@ -57,8 +59,8 @@ class Value:
 class Program:
     """A straight-line program. `arguments` are forward's; `structure` nests the leaves of its result.
 
-    `outputs` are the leaves (values or plain constants); `paths` says where each input is in the arguments, `plain`
-    which other arguments the trace has fixed: (path, value).
+    `outputs` are the leaves (values or plain constants); `paths` says where each input is in the arguments,
+    `plain` which other arguments the trace has fixed: (path, value).
     """
 
     values: list[Value]
@@ -130,6 +132,7 @@ class Builder:
         dtype: str,
         fn: str,
         args: tuple[Value | Scalar, ...] = (),
+        *,
         hint: str = "",
         **attrs: Any,
     ) -> Value:

@@ -1,8 +1,8 @@
 """What a skill's template sees: C++ text of loads, passes, reductions and stores of one region.
 
-The template owns the loops, the threads and the buffers; the text here only assumes the names that the loops of
-`ke_vector.h` give: `L` (whole vector, tail or single element), `i` (position along the vectorised axis) and `u`
-(accumulator).
+The template owns the loops, the threads and the buffers; the text here only assumes the names that the loops
+of `ke_vector.h` give: `L` (whole vector, tail or single element), `i` (position along the vectorised axis)
+and `u` (accumulator).
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Reduced:
-    """One reduction of a stage: the accumulator's type (to be completed by its width), its operand, its results."""
+    """One reduction of a stage: the accumulator's type (to be completed by its width), its operand, its
+    results.
+    """
 
     name: str
     kind: str
@@ -51,7 +53,9 @@ class Reduced:
 
 @dataclass(frozen=True)
 class Stage:
-    """One pass. `body` computes, `reductions` consume, `buffer` and `stores` write; `after` are row statements."""
+    """One pass. `body` computes, `reductions` consume, `buffer` and `stores` write; `after` are row
+    statements.
+    """
 
     index: int
     body: list[str]
@@ -63,7 +67,9 @@ class Stage:
 
 
 class Kernel:
-    """The text of one region for one algorithm. `lanes` vectorises over the last outer axis instead of an inner one."""
+    """The text of one region for one algorithm. `lanes` vectorises over the last outer axis instead of an
+    inner one.
+    """
 
     def __init__(self, name: str, region: Region, residency: Residency = "selective") -> None:
         self.name = name
@@ -232,7 +238,9 @@ class Kernel:
 
     @property
     def before(self) -> list[str]:
-        """Row statements in front of the first pass: loads of one value per row and what follows from them."""
+        """Row statements in front of the first pass: loads of one value per row and what follows from
+        them.
+        """
         lines = []
         for access in self.region.loads:
             if not self.region.full_load(access) and not self.lanes:
@@ -317,10 +325,11 @@ class Kernel:
             access = next(
                 x for (v, p), x in self.region.uses.items() if v.args and self._reads(v, p) is target
             )
-            return f"[&] {{ const ke::One L{{}}; const int64_t i = {position}; return {self._load(access, False).text}; }}()"
-        chain = self._chain(target)
-        lines = " ".join(self._define(v, vector=False) for v in chain if v.kind != "view")
-        return f"[&] {{ const ke::One L{{}}; const int64_t i = {position}; {lines} return {self.var(target)}; }}()"
+            lines, result = "", self._load(access, False).text
+        else:
+            lines = " ".join(self._define(v, vector=False) for v in self._chain(target) if v.kind != "view")
+            result = self.var(target)
+        return f"[&] {{ const ke::One L{{}}; const int64_t i = {position}; {lines} return {result}; }}()"
 
     @staticmethod
     def _reads(value: Value, position: int) -> Value:
@@ -342,9 +351,9 @@ class Kernel:
         source, _ = value.operands()
         index = self._operand(value, 1, False).text
         element = self._single(source, index)
-        return (  # an index outside the row has no element: the result is NaN, never foreign memory
-            f"const float {self.var(value)} = ({index} >= 0 && {index} < {self.width}) ? {element} : ke::kNaN;"
-        )
+        # An index outside the row has no element: the result is NaN, never foreign memory.
+        inside = f"{index} >= 0 && {index} < {self.width}"
+        return f"const float {self.var(value)} = ({inside}) ? {element} : ke::kNaN;"
 
 
 def _source(value: Value, region: Region) -> Value:

@@ -27,8 +27,8 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 def layout(value: Value) -> Layout:
     """The layout of a value that is computed outside a region.
 
-    Buffers are contiguous: the candidate makes its inputs so. A reshape that no strides can express is a buffer of its
-    own (torch copies there).
+    Buffers are contiguous: the candidate makes its inputs so. A reshape that no strides can express is a
+    buffer of its own (torch copies there).
     """
     if value.kind != "view":
         return Layout(value, 0, contiguous(value.shape))

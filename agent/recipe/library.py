@@ -11,7 +11,9 @@ from kb.records import SkillRecord
 
 
 def curated(names: Iterable[str]) -> list[SkillRecord]:
-    """Records of curated skills, read from their folders; names that the library does not have are left out."""
+    """Records of curated skills, read from their folders; names that the library does not have are
+    left out.
+    """
     return [record(name) for name in sorted(names) if (LIBRARY / name / "skill.toml").is_file()]
 
 

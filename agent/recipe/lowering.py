@@ -1,22 +1,25 @@
-"""From ProblemFacts to a Program: composite operators become maps and reductions, unknown ones stay ATen calls."""
+"""From ProblemFacts to a Program: composite operators become maps and reductions, unknown ones stay ATen
+calls.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.recipe.graph import Builder, Program, Scalar, Unsupported, Value
 from harness.worker.model import GraphNode, ProblemFacts, TensorSpec
 
 Handler = Callable[..., Any]
+H = TypeVar("H", bound=Handler)
 HANDLERS: dict[str, Handler] = {}
 
 
-def lowers(*names: str) -> Callable[[Handler], Handler]:
+def lowers(*names: str) -> Callable[[H], H]:
     """Registers a lowering for ATen names, with (`sum.dim_IntList`) or without (`gelu`) their overload."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: H) -> H:
         for name in names:
             HANDLERS[name] = handler
         return handler
@@ -28,7 +31,8 @@ def build(facts: ProblemFacts) -> Program:
     """The program of a traced reference. Raises Unsupported when there is no graph to work on."""
     if facts.trace_error or not facts.nodes:
         raise Unsupported(facts.trace_error or "the trace has no operators")
-    import agent.recipe.operators  # noqa: F401 - fills HANDLERS
+    import agent.recipe.operators
+    import agent.recipe.operators_reduce  # noqa: F401 - both fill HANDLERS
 
     b = Builder()
     env: dict[str, Any] = {}
@@ -92,7 +96,9 @@ def _resolve(arg: Any, env: dict[str, Any]) -> Any:
 
 
 def operator_name(op: str) -> tuple[str, str, str]:
-    """(`aten`, `sum`, `dim_IntList`) of `aten.sum.dim_IntList`, `aten::sum.dim_IntList` or `sum.dim_IntList`."""
+    """(`aten`, `sum`, `dim_IntList`) of `aten.sum.dim_IntList`, `aten::sum.dim_IntList` or
+    `sum.dim_IntList`.
+    """
     parts = op.replace("::", ".").split(".")
     if parts[0] not in ("aten", "prims") and len(parts) < 3:
         parts = ["aten", *parts]
@@ -175,7 +181,9 @@ def scaled_sum(b: Builder, x: Value, dims: list[int] | None, keepdim: bool) -> V
 
 
 def normalise(b: Builder, x: Value, dims: list[int], eps: float) -> tuple[Value, Value, Value]:
-    """((x - mean) * rstd, mean, rstd) with the biased variance over `dims`; statistics keep their dimensions."""
+    """((x - mean) * rstd, mean, rstd) with the biased variance over `dims`; statistics keep their
+    dimensions.
+    """
     mean, m2 = b.composite("meanvar", x, dims)
     count = x.numel // mean.numel
     rstd = b.map("rsqrt", b.map("add", b.map("div", m2, float(count)), eps))

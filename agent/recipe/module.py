@@ -1,4 +1,6 @@
-"""The candidate file: C++ source, a module that owns the reference's weights, and a forward that calls the kernels."""
+"""The candidate file: C++ source, a module that owns the reference's weights, and a forward that calls the
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def _dense(tensor):
 
 def _expect(tensor, shape, dtype, name):
     if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-        raise ValueError(f"{{name}}: specialised for {{dtype}} {{shape}}, got {{tensor.dtype}} {{tuple(tensor.shape)}}")
+        found = f"{{tensor.dtype}} {{tuple(tensor.shape)}}"
+        raise ValueError(f"{{name}}: specialised for {{dtype}} {{shape}}, got {{found}}")
     return _dense(tensor)
 
 
@@ -67,13 +70,17 @@ class Body:
     constants: dict[str, str] = field(default_factory=dict)
 
     def ref(self, value: Value) -> str:
-        """The variable that holds `value`, computing it first where it is a view, a weight or an unfused map."""
+        """The variable that holds `value`, computing it first where it is a view, a weight or an
+        unfused map.
+        """
         if value in self.names:
             return self.names[value]
         if value.kind == "state":
             return self.bind(value, _attribute(value.fn))
         if value.kind == "constant":
-            self.constants[value.name] = f"torch.tensor({literal(value.attrs['values'])}, dtype=torch.{value.dtype})"
+            self.constants[value.name] = (
+                f"torch.tensor({literal(value.attrs['values'])}, dtype=torch.{value.dtype})"
+            )
             return self.bind(value, f"self.constant_{value.name}.reshape({list(value.shape)})")
         return self.bind(value, python(value, self.ref))
 

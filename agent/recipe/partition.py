@@ -35,8 +35,17 @@ def base(value: Value) -> Value:
     return value
 
 
+def _chain(value: Value) -> Iterator[Value]:
+    """The views between `value` and what they look at."""
+    while value.kind == "view":
+        yield value
+        (value,) = value.operands()
+
+
 class Partition:
-    """Assigns the program's computed values to groups. `cuts` names values whose consumers must read memory."""
+    """Assigns the program's computed values to groups. `cuts` names values whose consumers must read
+    memory.
+    """
 
     def __init__(self, program: Program, cuts: Iterable[str] = ()) -> None:
         self.program = program
@@ -118,9 +127,7 @@ class Partition:
 
     def _crosses_a_cut(self, group: Group) -> bool:
         inside = set(group.values)
-        return any(
-            o.name in self.cuts and o in inside for v in group.values for o in map(base, v.operands())
-        )
+        return any(o.name in self.cuts and o in inside for v in group.values for o in map(base, v.operands()))
 
     def _unplaced(self, value: Value) -> Iterator[Value]:
         """Cheap maps in front of `value` that no group could take (integer and mask arithmetic)."""
@@ -139,9 +146,7 @@ class Partition:
         for value in inside:
             for operand in value.operands():
                 if base(operand) in inside:
-                    while operand.kind == "view":
-                        views.add(operand)
-                        (operand,) = operand.operands()
+                    views.update(_chain(operand))
         left = [v for v in values if v in self.outputs or self._leaves(v, inside | views)]
         return analyse(self._sorted(inside | views), left)
 

@@ -18,7 +18,9 @@ FEW_ROWS = 8
 
 @dataclass(eq=False)
 class Access:
-    """A load of an outside value or a store of an output. `stride` maps axis to elements; absent axes are broadcast."""
+    """A load of an outside value or a store of an output. `stride` maps axis to elements; absent axes are
+    broadcast.
+    """
 
     value: Value
     where: Layout
@@ -128,7 +130,7 @@ def _analyse(members: Sequence[Value], wanted: list[Value], *, shared: bool) -> 
     domain = sorted(
         {a for v in members for d in dims[v] for a in d} | {a for x in loads for a in x.stride} | reduced
     )
-    _check(members, wanted, dims, uses, reduced, domain)
+    _check(members, wanted, dims, uses, reduced=reduced, domain=domain)
     outer, inner, mode = _order(space, loads, stores, domain, reduced)
     region = Region(list(members), wanted, loads, stores, uses, dims, dict(space.sizes), outer, inner, mode)
     _coalesce(region)
@@ -238,6 +240,7 @@ def _check(
     outputs: list[Value],
     dims: dict[Value, list[Axes]],
     uses: dict[tuple[Value, int], Access],
+    *,
     reduced: set[int],
     domain: list[int],
 ) -> None:

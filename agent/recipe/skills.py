@@ -1,4 +1,6 @@
-"""Executable skills: does one apply to a region, which parameters has it, and the C++ that it makes of the region."""
+"""Executable skills: does one apply to a region, which parameters has it, and the C++ that it makes of the
+region.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ LIBRARY = Path(kb.__file__).parent / "library" / "skills"
 
 @dataclass(frozen=True)
 class Parameter:
-    """`values` in order; `moves` maps a move to the value that realises it, or to `up`/`down` in that order."""
+    """`values` in order; `moves` maps a move to the value that realises it, or to `up`/`down` in that
+    order.
+    """
 
     name: str
     values: tuple[Any, ...]

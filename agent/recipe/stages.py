@@ -26,7 +26,8 @@ class Algorithm:
 def specialise(
     region: Region, algorithm: Algorithm, row_length: int = 0
 ) -> tuple[Region, dict[Value, Value]]:
-    """The region with composite reductions spelled out as the algorithm wants, and the old value of each output.
+    """The region with composite reductions spelled out as the algorithm wants, and the old value of
+    each output.
 
     A flat elementwise region gets rows of `row_length`, if that is given.
     """
@@ -99,7 +100,9 @@ class _Rewrite:
 
 @dataclass
 class Plan:
-    """Per stage: the full values that it computes, the reductions that it finishes, the buffered values it writes."""
+    """Per stage: the full values that it computes, the reductions that it finishes, the buffered values it
+    writes.
+    """
 
     stages: int
     depth: dict[Value, int]
@@ -140,7 +143,9 @@ def plan(region: Region, residency: Residency) -> Plan:
     needed: list[list[Value]] = []
     computed: dict[Value, int] = {}
     for stage in range(stages):
-        closure = _closure(region, targets[stage], depth, stage, computed, buffered, _WORTH[residency])
+        closure = _closure(
+            region, targets[stage], stage, computed, buffered=buffered, worth=_WORTH[residency]
+        )
         needed.append(closure)
         for value in closure:
             computed.setdefault(value, stage)
@@ -150,13 +155,15 @@ def plan(region: Region, residency: Residency) -> Plan:
 def _closure(
     region: Region,
     targets: Iterable[Value],
-    depth: dict[Value, int],
     stage: int,
     computed: dict[Value, int],
+    *,
     buffered: dict[Value, int],
     worth: int,
 ) -> list[Value]:
-    """Full values to compute for the targets, in order; earlier values that are worth it are buffered instead."""
+    """Full values to compute for the targets, in order; earlier values that are worth it are buffered
+    instead.
+    """
     inside = set(region.members)
     found: set[Value] = set()
     stack = [t for t in targets if t in inside and region.is_full(t)]

@@ -53,7 +53,7 @@ def _map(value: Value, ref: Ref) -> str:
         tensor, number = sorted(
             zip(value.args, texts, strict=True), key=lambda p: not isinstance(p[0], Value)
         )
-        return f"torch.clamp({tensor[1]}, {fn == 'max' and 'min' or 'max'}={number[1]})"
+        return f"torch.clamp({tensor[1]}, {(fn == 'max' and 'min') or 'max'}={number[1]})"
     if fn == "where":
         return f"torch.where({', '.join(texts)}).to(torch.{value.dtype})"
     if fn == "float":

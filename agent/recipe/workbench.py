@@ -1,4 +1,6 @@
-"""One traced problem and the skills at hand: default compositions, neighbours of a genome, and their source."""
+"""One traced problem and the skills at hand: default compositions, neighbours of a genome, and their
+source.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ class Workbench:
         return Gene(skill.name, skill.defaults()) if skill else Gene(None)
 
     def completed(self, genome: Genome) -> Genome:
-        """The genome with a gene for each region of its partition and full parameters; unknown skills give way."""
+        """The genome with a gene for each region of its partition and full parameters; unknown skills give
+        way.
+        """
         genes: dict[str, Gene] = {}
         for key, skills in self.options(genome.cuts).items():
             gene = genome.genes.get(key)

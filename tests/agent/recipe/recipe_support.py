@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from agent.recipe.compose import Choice, compose
-from agent.recipe.library import names, record
+from agent.recipe.library import record
 from agent.recipe.skills import ExecutableSkill
 from agent.recipe.workbench import Workbench
-
 from harness.worker.describe import Tracing, spec
 from harness.worker.model import ProblemFacts
 from harness.worker.values import pack, skeleton
@@ -73,7 +73,9 @@ def composed(
     variant: int = 0,
     cuts: tuple[str, ...] = (),
 ) -> Any:
-    """A composition from the named skills in order of preference, with the variant-th value of each parameter."""
+    """A composition from the named skills in order of preference, with the variant-th value of each
+    parameter.
+    """
     bench = Workbench(facts_of(model, inputs), [ExecutableSkill(record(n)) for n in skills])
     genome = bench.default(cuts)
     choices = {}
@@ -83,5 +85,3 @@ def composed(
             params = {p.name: p.values[variant % len(p.values)] for p in skill.parameters.values()}
             choices[key] = Choice(skill, params)
     return compose(bench.program, bench.partition(cuts), choices, state=bench.state, flags=QUICK_FLAGS)
-
-

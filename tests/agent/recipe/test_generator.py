@@ -44,14 +44,18 @@ def hit(chunk: str, when: str, move: str) -> Hit:
     return Hit(1, 1.0, "guidance", "library", "a.md", "", None, 1, 2, "", f"a.md#{chunk}", chunk, meta=meta)
 
 
-def ask(facts: Any, skills: list[SkillRecord], hits: tuple[Hit, ...] = (), **changes: Any) -> GenerationRequest:
+def ask(
+    facts: Any, skills: list[SkillRecord], hits: tuple[Hit, ...] = (), **changes: Any
+) -> GenerationRequest:
     prompt = PromptRecord("", 0, {}, [], "", skills=skills, hits=list(hits))
     request = GenerationRequest(prompt, facts, "problem", "cpu", None, 0, 7)
     return replace(request, **changes)
 
 
 def parent_of(draft: Draft, bottleneck: str = "memory", status: str = "correct") -> ParentView:
-    return ParentView("n", draft.source, {"status": status}, {"bottleneck": bottleneck}, draft.genome, "recipe")
+    return ParentView(
+        "n", draft.source, {"status": status}, {"bottleneck": bottleneck}, draft.genome, "recipe"
+    )
 
 
 def digests(*drafts: Draft) -> frozenset[str]:
@@ -72,7 +76,9 @@ def test_first_draft_composes_retrieved_skills(facts: Any, all_skills: list[Skil
     compare(MODEL, INPUTS, draft.source)
 
 
-def test_removing_the_skill_from_retrieval_changes_the_candidate(facts: Any, all_skills: list[SkillRecord]) -> None:
+def test_removing_the_skill_from_retrieval_changes_the_candidate(
+    facts: Any, all_skills: list[SkillRecord]
+) -> None:
     with_it = RecipeGenerator(Compiler()).generate(ask(facts, all_skills))
     rest = [s for s in all_skills if s.name not in skills_of(with_it)]
     without = RecipeGenerator(Compiler()).generate(ask(facts, rest))
@@ -139,7 +145,9 @@ def test_second_draft_is_the_compilers_own_and_says_so(facts: Any, all_skills: l
     assert skills_of(third) != skills_of(first)
 
 
-def test_without_a_fitting_skill_it_says_that_it_knows_no_better(facts: Any, all_skills: list[SkillRecord]) -> None:
+def test_without_a_fitting_skill_it_says_that_it_knows_no_better(
+    facts: Any, all_skills: list[SkillRecord]
+) -> None:
     pooling = [s for s in all_skills if s.name == "window-pooling"]
     draft = RecipeGenerator(Compiler()).generate(ask(facts, pooling))
     assert draft.compiler_made
@@ -156,7 +164,9 @@ def test_an_untraceable_problem_gets_the_compilers_code(facts: Any, all_skills: 
 
 
 @pytest.mark.parametrize("status", ["compile_error", "incorrect"])
-def test_a_failed_change_is_undone_and_avoided(facts: Any, all_skills: list[SkillRecord], status: str) -> None:
+def test_a_failed_change_is_undone_and_avoided(
+    facts: Any, all_skills: list[SkillRecord], status: str
+) -> None:
     generator = RecipeGenerator(Compiler())
     first = generator.generate(ask(facts, all_skills))
     advice = (hit("c1", "memory", "nontemporal-stores"), hit("c2", status, "nontemporal-stores"))
@@ -198,10 +208,13 @@ def test_exhausted_when_every_change_was_tried(facts: Any, all_skills: list[Skil
     generator = RecipeGenerator(NoCompiler())
     only = [s for s in all_skills if s.name == "row-normalization-two-pass"]
     drafts = [generator.generate(ask(facts, only))]
+    first = parent_of(drafts[0])
+
+    def another() -> None:
+        drafts.append(generator.generate(ask(facts, only, parent=first, tried=digests(*drafts))))
+
     with pytest.raises(Exhausted):
-        for step in range(200):
-            request = ask(facts, only, parent=parent_of(drafts[0]), seed=step, tried=digests(*drafts))
-            drafts.append(generator.generate(request))
+        all(another() is None for _ in range(200))
     assert len(drafts) > 10
 
 

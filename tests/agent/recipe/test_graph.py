@@ -1,4 +1,6 @@
-"""Lowering: the traced graph as maps, reductions and views computes what the reference computes; no kernels here."""
+"""Lowering: the traced graph as maps, reductions and views computes what the reference computes; no kernels
+here.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ def wave(x: torch.Tensor) -> torch.Tensor:
 GRAPHS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "activations": (
         lambda x: (
-            F.gelu(x, approximate="tanh") + F.mish(x) + F.softplus(x, 2.0) + F.elu(x) + F.selu(x) + F.hardswish(x),
+            F.gelu(x, approximate="tanh")
+            + F.mish(x)
+            + F.softplus(x, 2.0)
+            + F.elu(x)
+            + F.selu(x)
+            + F.hardswish(x),
             F.leaky_relu(x) + F.hardtanh(x) + F.logsigmoid(x) + F.celu(x) + F.relu6(x) + F.hardsigmoid(x),
         ),
         [t(7, 9) * 4],
@@ -33,17 +40,38 @@ GRAPHS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda x, y: (wave(x), torch.lerp(x, y, 0.3), torch.addcmul(x, x, y, value=2.0), x.pow(3) / y.pow(2)),
         [t(5, 6), t(5, 6) + 3],
     ),
-    "powers": (lambda x: (x**0.5, x**-0.5, x**1.7, 2**x, x.reciprocal(), torch.rsqrt(x)), [torch.rand(33) + 0.1]),
+    "powers": (
+        lambda x: (x**0.5, x**-0.5, x**1.7, 2**x, x.reciprocal(), torch.rsqrt(x)),
+        [torch.rand(33) + 0.1],
+    ),
     "statistics": (
-        lambda x: (x.std(-1), x.var((0, 2), keepdim=True), torch.var_mean(x, 1), x.mean(), x.norm(dim=1), x.prod(2)),
+        lambda x: (
+            x.std(-1),
+            x.var((0, 2), keepdim=True),
+            torch.var_mean(x, 1),
+            x.mean(),
+            x.norm(dim=1),
+            x.prod(2),
+        ),
         [t(4, 5, 6)],
     ),
     "masks": (
-        lambda x, m: (x.masked_fill(m, -1.0), (x > 0) & ~m, torch.where(m, x, 0.0), (x > 0).float(), x.isnan()),
+        lambda x, m: (
+            x.masked_fill(m, -1.0),
+            (x > 0) & ~m,
+            torch.where(m, x, 0.0),
+            (x > 0).float(),
+            x.isnan(),
+        ),
         [t(5, 5), torch.rand(5, 5) > 0.5],
     ),
     "views": (
-        lambda x: (x.permute(2, 0, 1).reshape(6, 20) + 1, x[:, 1:4:2] * 2, x.unsqueeze(1).expand(4, 3, 5, 6) - 1, x[2]),
+        lambda x: (
+            x.permute(2, 0, 1).reshape(6, 20) + 1,
+            x[:, 1:4:2] * 2,
+            x.unsqueeze(1).expand(4, 3, 5, 6) - 1,
+            x[2],
+        ),
         [t(4, 5, 6)],
     ),
     "losses": (
@@ -99,7 +127,10 @@ def test_constants_travel_with_the_candidate() -> None:
 class Network(torch.nn.Sequential):
     def __init__(self) -> None:
         super().__init__(
-            torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.SiLU(), torch.nn.ConvTranspose2d(8, 4, 3)
+            torch.nn.Conv2d(3, 8, 3),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.SiLU(),
+            torch.nn.ConvTranspose2d(8, 4, 3),
         )
 
 

@@ -1,4 +1,6 @@
-"""The math header against double precision: units in the last place, special values, both forms and all widths."""
+"""The math header against double precision: units in the last place, special values, both forms and all
+widths.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,23 @@ REFERENCE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float]] = {
     "abs": (torch.abs, 0.0),
 }
 EDGES = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-40, -1e-40, 1e-30, 88.7, 88.73, 90.0, -87.4]
-EDGES += [-103.9, -105.0, 1.0, -1.0, 0.5, -0.5, 1e-8, -1e-8, 3e38, -3e38, 1.5, 2.5, -2.5, 0.99999994, 1.0000001]
+EDGES += [
+    -103.9,
+    -105.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1e-8,
+    -1e-8,
+    3e38,
+    -3e38,
+    1.5,
+    2.5,
+    -2.5,
+    0.99999994,
+    1.0000001,
+]
 
 
 def source() -> str:

@@ -1,4 +1,6 @@
-"""Every template compiles and is right for every value of every parameter, on sizes that no vector divides."""
+"""Every template compiles and is right for every value of every parameter, on sizes that no vector
+divides.
+"""
 
 from __future__ import annotations
 
