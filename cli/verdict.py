@@ -66,9 +66,12 @@ def verdict(candidates: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | N
     if compiled is None:
         return Verdict("good", text + "; torch.compile was not measured.")
     if not compiled.proven:
-        return Verdict(
-            "warn", text + f", but no better than the compiler ({compiled.value:.2f}{_ci(compiled)})."
+        what = (
+            "not measurably faster than torch.compile"
+            if compiled.value > 1
+            else "no better than the compiler"
         )
+        return Verdict("warn", text + f", but {what} ({compiled.value:.2f}{_ci(compiled)}).")
     return Verdict("good", text + f" and {compiled.value:.2f} times as fast as torch.compile{_ci(compiled)}.")
 
 

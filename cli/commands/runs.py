@@ -99,8 +99,8 @@ def show_run(context: typer.Context, run: RunArgument, as_json: JsonFlag = False
     stop = f" ({info.stop_reason})" if info.stop_reason else ""
     console.print(f"{info.run_id}: {clean(info.problem)} on {info.target}", style="bold", markup=False)
     facts = f"{info.state}{clean(stop)}, generator {info.generator}, policy {info.policy}, seed {info.seed}"
-    console.print(facts, markup=False, soft_wrap=True)
-    console.print(verdict(rows, best).text, markup=False, soft_wrap=True)
+    console.print(facts, markup=False, highlight=False, soft_wrap=True)
+    console.print(verdict(rows, best).text, markup=False, highlight=False, soft_wrap=True)
     table = Table(
         "step", "from", "verdict", "speedup", "generator", "hypothesis", box=None, header_style="bold"
     )

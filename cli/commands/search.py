@@ -136,7 +136,7 @@ def _show(result: SearchResult, report: Path, sentence: str) -> None:
         console.print(_table(result.best))
         rows.append(("source", result.best.path))
     rows.append(("report", str(report)))
-    console.print(sentence, style="bold", markup=False, soft_wrap=True)
+    console.print(sentence, style="bold", markup=False, highlight=False, soft_wrap=True)
     for label, value in rows:
         console.print(f"{label:<9}{clean(value)}", markup=False, highlight=False, soft_wrap=True)
 

@@ -33,7 +33,10 @@ def main(fd: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     environment.facts()
     control = Channel(socket.socket(fileno=fd))
-    control.send({"ready": True})
+    try:
+        control.send({"ready": True})
+    except WireError:  # the executor was closed while torch was being loaded
+        return
     while True:
         try:
             message, fds = control.receive_with_fds(1)

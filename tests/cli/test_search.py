@@ -40,6 +40,7 @@ def problem(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_search_from_problem_to_report(library: Any, problem: Path) -> None:
     result = library("search", problem, "--steps", "3", "--json")
     document = result.json
