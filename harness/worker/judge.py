@@ -6,13 +6,14 @@ runs a line of the candidate. Children only ever hand back bytes in shared memor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
 
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem
-from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone, prefer_ours
+from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone, prefer_ours, spread_threads
 from harness.worker.model import Evaluation
 from harness.worker.rounds import Rounds, check_alias, compare_all
 from harness.worker.side import ChildFailure, Mismatch
@@ -24,6 +25,8 @@ LOG_TAIL = 6000
 # Timed contents are compared without a double-precision result. A candidate that came close to its limits
 # before, or was accepted because eager is just as far off, gets this multiple of what it needed.
 TIMED_WIDENING = 4.0
+# Signs that a candidate makes threads other than OpenMP's.
+_OWN_THREADS = re.compile(r"std::(j?thread|async)|pthread|threading|concurrent|multiprocessing|tbb::")
 
 
 def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
@@ -92,6 +95,8 @@ def _time(trial: Trial) -> None:
     stopwatch = Stopwatch(contestants, trial.pool, check if trusted else None, trial.rng, request.run_limit_s)
     with measuring_alone(request.target) as alone:
         prefer_ours()
+        if not _OWN_THREADS.search(request.candidate):
+            spread_threads()
         account = CpuAccount()
         measured = stopwatch.measure(request.timing_budget_s, trial.typical_s)
         foreign = account.foreign_share()
