@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.worker import environment, sandbox
-from harness.worker.wire import LARGE_FRAME, Channel, WireError
+from harness.worker.wire import LARGE_FRAME, Channel, Closed, WireError
 
 
 def main(fd: int) -> None:
@@ -66,6 +66,8 @@ def _run_judge(kind: str, fd: int) -> None:
         channel = Channel(socket.socket(fileno=fd), LARGE_FRAME)
         _JOBS[kind](channel)
         code = 0
+    except Closed:  # the executor is gone, after Ctrl-C for example: nobody waits for the answer
+        pass
     except BaseException:
         import traceback
 
