@@ -182,8 +182,9 @@ class RecipeGenerator:
 
         def key(change: Change) -> float:
             region = change.gene.rpartition(".")[0]
-            share = 0.05 + weights.get(region, heaviest / 4) / heaviest
-            penalty = 4.0 if change.after is None else 1.0  # giving a region back to ATen rarely helps
+            share = 0.05 + weights.get(region, heaviest / 8) / heaviest
+            # Splitting a fusion or giving a region back to ATen rarely helps.
+            penalty = 4.0 if change.after is None or change.move == "fuse-less" else 1.0
             return rng.expovariate(share) * penalty
 
         return iter(sorted(bench.neighbours(genome), key=key))
