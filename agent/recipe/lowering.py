@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agent.recipe.graph import Builder, Program, Scalar, Unsupported, Value
+from agent.recipe.rewrite import push_slices
 from harness.worker.model import GraphNode, ProblemFacts, TensorSpec
 
 Handler = Callable[..., Any]
@@ -51,6 +52,8 @@ def build(facts: ProblemFacts) -> Program:
     ]
     for name, argument in zip(program.arguments, structure["list"], strict=True):
         _walk(argument, name, program)
+    program.prune()
+    push_slices(b, program)
     program.prune()
     return program
 

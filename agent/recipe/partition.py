@@ -57,6 +57,7 @@ class Partition:
         for value in program.values:
             if value.kind in COMPUTE:
                 self._place(value)
+        self._join_siblings()
 
     def regions(self) -> list[Region]:
         return [self.region(g) for g in dict.fromkeys(self.group.values())]
@@ -124,6 +125,38 @@ class Partition:
                     self.group[member] = candidate
                 return True
         return False
+
+    def _join_siblings(self) -> None:
+        """Merges groups that read the same tensor and could walk it together: it is then read once."""
+        merged = True
+        while merged:
+            groups = list(dict.fromkeys(self.group.values()))
+            merged = any(
+                self._merge(a, b)
+                for i, a in enumerate(groups)
+                for b in groups[i + 1 :]
+                if self._sources(a) & self._sources(b)
+            )
+
+    def _sources(self, group: Group) -> set[Value]:
+        """The tensors that a group reads in full, as far as they matter."""
+        found = {base(o) for v in group.values for o in v.operands()} - set(group.values)
+        largest = max((v.numel for v in (*found, *group.values)), default=0)
+        return {v for v in found if v.numel == largest and v.name not in self.cuts}
+
+    def _merge(self, first: Group, second: Group) -> bool:
+        values = self._sorted([*first.values, *second.values])
+        candidate = Group(values, self._sorted({*first.borrowed, *second.borrowed} - set(values)))
+        if self._crosses_a_cut(candidate) or not self._acyclic(candidate):
+            return False
+        try:
+            region = self._analyse(candidate.values, candidate.borrowed)
+        except Incompatible:
+            return False
+        if region.rows * region.cols > max(v.numel for v in self._sources(first)):
+            return False  # they would not walk it together
+        self.group.update(dict.fromkeys(values, candidate))
+        return True
 
     def _crosses_a_cut(self, group: Group) -> bool:
         inside = set(group.values)

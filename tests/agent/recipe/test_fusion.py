@@ -86,3 +86,32 @@ def test_axes_split_until_two_shapes_agree() -> None:
     assert space.resolve(flat) == space.resolve(grid)
     with pytest.raises(Incompatible):
         space.unify(space.fresh(6), [*space.fresh(4), *space.fresh(9)])
+
+
+def test_a_slice_moves_in_front_of_what_it_cuts() -> None:
+    def gated(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        gate, value = (torch.tanh(x + b) * 2).chunk(2, -1)
+        return gate * value
+
+    model, inputs = Apply(gated), [t(9, 34), t(34)]
+    result = composed(model, inputs, names())
+    assert len(result.kernels) == 1
+    compare(model, inputs, result.source)
+
+
+def test_a_value_that_is_also_needed_whole_is_not_cut() -> None:
+    model, inputs = Apply(lambda x: (x * 2, (x * 2)[:, 3:9:2] + 1)), [t(9, 34)]
+    compare(model, inputs, composed(model, inputs, names()).source)
+
+
+def test_siblings_read_their_input_once() -> None:
+    function = Apply(lambda x: (x.mean(-1), x.std(-1), (x * x).sum(-1)))
+    result = composed(function, [t(9, 34)], names())
+    assert len(result.kernels) == 1
+    compare(function, [t(9, 34)], result.source)
+
+
+def test_cut_siblings_stay_apart() -> None:
+    model, inputs = Apply(lambda x: (torch.exp(x) + 1, torch.exp(x) * 2)), [t(9, 34)]
+    assert len(composed(model, inputs, names(), cuts=("exp",)).kernels) > 1
+    compare(model, inputs, composed(model, inputs, names(), cuts=("exp",)).source)
