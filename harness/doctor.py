@@ -29,6 +29,10 @@ class Check:
     hint: str = ""
 
 
+def _check(name: str, ok: bool, detail: str, hint: str) -> Check:
+    return Check(name, ok, detail, "" if ok else hint)
+
+
 def checks(cache_dir: Path | None = None) -> list[Check]:
     """All checks; with `cache_dir`, also the ceilings that were measured on this CPU before."""
     found = [_compiler(), *_packages(), *_sandbox(), *_targets(), *_shadowed()]
@@ -42,16 +46,18 @@ def _compiler() -> Check:
     if compiler is None:
         return Check("C++ compiler", False, "none found", "install g++ (Debian: apt install g++) or set CXX")
     version = environment.cxx_version(compiler)
-    return Check("C++ compiler", bool(version), version or f"{compiler} does not run", "check the compiler")
+    return _check("C++ compiler", bool(version), version or f"{compiler} does not run", "check the compiler")
 
 
 def _packages() -> list[Check]:
     facts = environment.facts()
     ninja = importlib.util.find_spec("ninja") is not None or _on_path("ninja")
     return [
-        Check("torch", "torch" in facts, facts.get("torch", "not installed"), "pip install torch"),
-        Check("triton", "triton" in facts, facts.get("triton", "not installed"), "Triton candidates need it"),
-        Check(
+        _check("torch", "torch" in facts, facts.get("torch", "not installed"), "pip install torch"),
+        _check(
+            "triton", "triton" in facts, facts.get("triton", "not installed"), "Triton candidates need it"
+        ),
+        _check(
             "ninja",
             ninja,
             "found" if ninja else "not found",
@@ -72,8 +78,8 @@ def _sandbox() -> list[Check]:
     for feature, meaning in FEATURES.items():
         problem = report.get(feature, "not known")
         detail = meaning if not problem else f"not active: {problem}"
-        hint = "evaluations run with a weaker jail and say so" if problem else ""
-        found.append(Check(f"sandbox: {feature}", not problem, detail, hint))
+        hint = "evaluations run with a weaker jail and say so"
+        found.append(_check(f"sandbox: {feature}", not problem, detail, hint))
     return found
 
 

@@ -138,8 +138,11 @@ class LocalExecutor:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self) -> None:
-        self.cache_dir.mkdir(parents=True, exist_ok=True)
-        self._scratch = Path(tempfile.mkdtemp(prefix="kernelevolve-"))
+        try:
+            self.cache_dir.mkdir(parents=True, exist_ok=True)
+            self._scratch = Path(tempfile.mkdtemp(prefix="kernelevolve-"))
+        except OSError as error:
+            raise ExecutorError(f"no place to work: {error}", "free disk space or set TMPDIR") from error
         ours, theirs = channel_pair()
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         package_root = str(Path(__file__).resolve().parents[1])

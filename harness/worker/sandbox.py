@@ -64,11 +64,15 @@ def adopt_orphans() -> None:
 
 
 def enter_namespaces(report: Report) -> None:
-    """New PID (for later children), network and IPC namespaces; through a user namespace where one is not
-    root.
+    """New PID (for later children), network and IPC namespaces; through a user namespace where one may not
+    have them otherwise.
     """
     uid, gid = os.getuid(), os.getgid()
-    if uid != 0 and _unshare(_CLONE_NEWUSER) == "":
+    for feature, flag in _CLONE.items():
+        report[feature] = _unshare(flag)
+    if any(report[feature] == "" for feature in _CLONE):
+        return
+    if _unshare(_CLONE_NEWUSER) == "":
         for name, text in (
             ("setgroups", "deny"),
             ("uid_map", f"{uid} {uid} 1"),

@@ -29,7 +29,8 @@ def main(fd: int) -> None:
     import harness.worker.judge
     import harness.worker.reference  # noqa: F401
 
-    sandbox.die_with_parent()
+    # No death signal here: it would fire when the thread ends that started this process. The end of `control`
+    # says that the executor is gone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     environment.facts()
     control = Channel(socket.socket(fileno=fd))

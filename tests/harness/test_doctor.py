@@ -40,7 +40,7 @@ def test_checks_name_every_part_of_the_jail(tmp_path: Path) -> None:
     assert {f"sandbox: {feature}" for feature in FEATURES} <= set(found)
     assert found["torch"].ok
     assert found["package names"].ok, found["package names"].detail
-    assert all(c.hint for c in found.values() if not c.ok)
+    assert all(bool(c.hint) != c.ok for c in found.values())
 
 
 def test_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,13 @@ verdict.
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -106,7 +111,6 @@ def test_log_of_a_failure_holds_what_was_printed(evaluate: Evaluate, body: Body,
 def test_executor_recovers_from_a_dead_worker(
     tmp_path: object, norm_problem: str, norm_candidate: str
 ) -> None:
-    from pathlib import Path
 
     from harness import EvaluationRequest
 
@@ -140,3 +144,48 @@ class ModelNew(torch.nn.Module):
     result = evaluate(norm_problem, without)
     assert result.status == "incorrect"
     assert "weights" in result.reason
+
+
+def test_interrupt_ends_everything(repository: Path, tmp_path: Path, norm_problem: str, body: Body) -> None:
+    """Ctrl-C, or the death of the process that asked, leaves no process and no scratch folder behind."""
+    name = f"ke-interrupted-{os.getpid()}"
+    top = f"import subprocess\nsubprocess.Popen(['{name}', '60'], executable='/bin/sleep')\nopen('up', 'w')\n"
+    candidate = body(top=top + "time.sleep(60)")
+    (tmp_path / "problem.py").write_text(norm_problem)
+    (tmp_path / "candidate.py").write_text(candidate)
+    script = f"""
+from pathlib import Path
+from harness import EvaluationRequest, LocalExecutor
+here = Path({str(tmp_path)!r})
+with LocalExecutor(here / "cache") as executor:
+    print("ready", flush=True)
+    problem, candidate = ((here / name).read_text() for name in ("problem.py", "candidate.py"))
+    executor.evaluate(EvaluationRequest(problem, candidate))
+"""
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    for number in (signal.SIGINT, signal.SIGKILL):
+        asked = subprocess.Popen(
+            [sys.executable, "-c", script],
+            cwd=repository,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        _wait_for(lambda: any(scratch.glob("*/*/candidate/up")))
+        asked.send_signal(number)
+        asked.wait(20)
+        _wait_for(lambda: name not in _processes())
+        if number == signal.SIGINT:
+            assert not list(scratch.glob("kernelevolve-*[!k]/"))
+
+
+def _processes() -> str:
+    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+
+
+def _wait_for(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
