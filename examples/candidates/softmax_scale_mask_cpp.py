@@ -7,8 +7,9 @@ row is then in cache for the exponential and the scaling. The mask is read in pl
 import math
 
 import torch
-from harness.native import load_cpp
 from torch import nn
+
+from harness.native import load_cpp
 
 CPP_SOURCE = r"""
 #include <cmath>
