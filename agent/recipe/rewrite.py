@@ -8,8 +8,8 @@ from agent.recipe.graph import Builder, Program, Value
 def push_slices(b: Builder, program: Program) -> None:
     """Moves slices in front of the maps that they cut: slice(f(x)) becomes f(slice(x)).
 
-    So the halves of `(x + bias).chunk(2)` need no intermediate tensor. Only maps whose every use is cut this way
-    are touched, and nothing is computed that was not computed before.
+    So the halves of `(x + bias).chunk(2)` need no intermediate tensor. Only maps whose every use is cut this
+    way are touched, and nothing is computed that was not computed before.
     """
     users = program.users()
     outputs = set(program.output_values())
