@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kb import KnowledgeBase
 
 TEMPLATES = Path(__file__).parent / "templates"
+PRIVATE = "(withheld: this step was shown local-only passages)"
 # A compiler's log or a generated source may run to megabytes; a report stays readable.
 MAX_LOG, MAX_SOURCE, MAX_DIFF_LINES = 8_000, 200_000, 600
 
@@ -51,7 +52,10 @@ def collect(kb: KnowledgeBase, run_id: str) -> dict[str, Any]:
     run = load_run(kb, run_id)
     steps = {c["node_id"]: c["step"] for c in run.candidates}
     sources = {c["node_id"]: c["source"] for c in run.candidates}
-    retrieved = passages(kb, list(steps))
+    retrieved, private = passages(kb, {c["node_id"]: c["hypothesis"] for c in run.candidates})
+    for candidate in run.candidates:
+        if candidate["node_id"] in private:
+            candidate["hypothesis"] = PRIVATE
     nodes = [_node(c, steps, sources, retrieved.get(c["node_id"], [])) for c in run.candidates]
     best = next((n for n in nodes if n["node_id"] == run.info.best_node_id), None)
     measured = best or next((n for n in nodes if n["evaluation"].get("device")), None)

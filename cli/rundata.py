@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,17 +76,20 @@ def run_of(kb: KnowledgeBase, node_id: str) -> str:
     return node.run_id
 
 
-def passages(kb: KnowledgeBase, node_ids: list[str]) -> dict[str, Rows]:
-    """What was retrieved for each node: slot, citation, score, text.
+def passages(kb: KnowledgeBase, hypotheses: Mapping[str, str]) -> tuple[dict[str, Rows], set[str]]:
+    """What was retrieved for each node (slot, citation, score, text), and whose words must stay here.
 
-    A local-only passage, and one whose source is no longer known, comes without text and citation: this is
-    the one place where reports get passages from.
+    A local-only passage, and one whose source is no longer known, comes without text and citation. A step
+    that had a local-only passage may repeat it in its hypothesis (`hypotheses` by node id), and so may one
+    that cites a passage which is gone: those nodes are named. Reports get passages from here only.
     """
     from sqlmodel import col, select
 
     from kb.tables import Chunk, Document, PromptUse, Source
 
     found: dict[str, Rows] = {}
+    private: set[str] = set()
+    node_ids = list(hypotheses)
     with kb.session() as session:
         for start in range(0, len(node_ids), BATCH):
             statement = (
@@ -96,16 +100,15 @@ def passages(kb: KnowledgeBase, node_ids: list[str]) -> dict[str, Rows]:
                 .where(col(PromptUse.node_id).in_(node_ids[start : start + BATCH]))
                 .order_by(col(PromptUse.id))
             )
-            for use, text, visibility in session.exec(statement):
-                passage = {
-                    "slot": use.slot,
-                    "citation": use.citation,
-                    "score": use.score,
-                    "text": text,
-                    "note": "",
-                }
+            rows: Iterable[Any] = session.exec(
+                statement
+            )  # its type does not know that outer joins bring None
+            for use, text, visibility in rows:
+                passage = {"slot": use.slot, "citation": use.citation, "score": use.score, "text": text}
                 if visibility != "shared":
                     note = GONE if visibility is None else WITHHELD
                     passage |= {"citation": "(withheld)", "text": None, "note": note}
+                    if visibility is not None or use.citation in hypotheses[use.node_id]:
+                        private.add(use.node_id)
                 found.setdefault(use.node_id, []).append(passage)
-    return found
+    return found, private

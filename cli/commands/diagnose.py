@@ -23,9 +23,8 @@ def diagnose(
 
     Exit code 1 if the trace could be read only in part.
     """
-    from ingest.diagnose import diagnose_file
-
     from cli.errors import UsageProblem
+    from ingest.diagnose import diagnose_file
 
     if not trace.exists():
         raise UsageProblem(f"no such file: {trace}", "check the path")

@@ -16,15 +16,10 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Check problems.", rich_markup_mode="rich")
-    group.callback()(_group)
     group.command(
         "check", epilog="Example: kernelevolve problem check examples/problems/bias_gelu_layernorm.py"
     )(check)
     app.add_typer(group, name="problem")
-
-
-def _group() -> None:
-    """Check problems."""
 
 
 def check(

@@ -125,12 +125,15 @@ def _store_steps(store: Any, kb: Any) -> None:
     )
     citations = {"c1": "d1.md:1-9", "c2": "/secret/c2.md:1-9", "gone": "/secret/gone.md:1-9"}
     uses = [Provenance("guidance", chunk, citation, 0.5) for chunk, citation in citations.items()]
-    prompt = PromptRecord(prompt=SECRET, tokens=1, slots={}, provenance=uses, digest="")
+    prompts = {
+        name: PromptRecord(prompt=SECRET, tokens=1, slots={}, provenance=chosen, digest="")
+        for name, chosen in (("shared", [uses[0], uses[2]]), ("private", uses))
+    }
     steps: list[tuple[int, int, dict[str, Any], str]] = [
         (1, 0, evaluation("correct", (1.25, 1.2, 1.3)), "the compiler's code"),
         (2, 0, evaluation("compile_error", log="error: </pre><b>x", reason="g++ failed"), "wider"),
         (3, 2, evaluation("correct", (2.5, 2.4, 2.6)), "keep the row | <resident>"),
-        (4, 3, evaluation("rejected", flags=[{"rule": "r<1>", "severity": "error", "detail": "d"}]), ""),
+        (4, 3, evaluation("rejected", flags=[{"rule": "r<1>", "severity": "error", "detail": "d"}]), SECRET),
     ]
     nodes = {0: root}
     for step, parent, judged, hypothesis in steps:
@@ -153,7 +156,12 @@ def _store_steps(store: Any, kb: Any) -> None:
         nodes[step] = node
         best = nodes[min(step, 3)] if step != 2 else nodes[1]
         payload = {"step": step, "outcome": "evaluated", "node_id": node.node_id}
-        store.append("run-abc", step, step, StepRecord(payload, 0, 0.0, node, prompt, best.node_id))
+        store.append(
+            "run-abc",
+            step,
+            step,
+            StepRecord(payload, 0, 0.0, node, prompts["private" if step == 4 else "shared"], best.node_id),
+        )
     payload = {
         "step": 5,
         "outcome": "duplicate",
