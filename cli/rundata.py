@@ -102,7 +102,7 @@ def passages(kb: KnowledgeBase, hypotheses: Mapping[str, str]) -> tuple[dict[str
             )
             rows: Iterable[Any] = session.exec(
                 statement
-            )  # its type does not know that outer joins bring None
+            )  # typed as if outer joins never brought None
             for use, text, visibility in rows:
                 passage = {"slot": use.slot, "citation": use.citation, "score": use.score, "text": text}
                 if visibility != "shared":
