@@ -14,6 +14,7 @@ import resource
 import signal
 import struct
 import sys
+import tempfile
 from pathlib import Path
 
 Report = dict[str, str]
@@ -225,7 +226,7 @@ def probe() -> Report:
         if first == 0:
             private_proc(report)
             limit_resources(report, 1 << 30)
-            restrict_files(report, Path("/nonexistent") if not Path("/tmp").is_dir() else Path("/tmp"), [])
+            restrict_files(report, Path(tempfile.gettempdir()), [])
             drop_privileges(report)
             os.write(write_end, json.dumps(report).encode())
             os._exit(0)
