@@ -114,15 +114,29 @@ def _lower(b: Builder, node: GraphNode, env: dict[str, Any]) -> Any:
     if node.op.endswith("getitem"):
         return args[0][args[1]]
     namespace, name, overload = operator_name(node.op)
+    call = f"{namespace}.{name}.{overload}"
+    if name == "scalar_tensor":
+        return extern(b, call, args, kwargs, node.outputs)
     if namespace == "aten":
         handler = HANDLERS.get(f"{name}.{overload}") or HANDLERS.get(name)
         if handler:
             mark = len(b.values)
             try:
-                return _checked(handler(b, *args, **kwargs), node)
+                plain = {k: _folded(v) for k, v in kwargs.items()}
+                return _checked(handler(b, *_folded(args), **plain), node)
             except (Unsupported, TypeError, ValueError):
                 b.forget(mark)
-    return extern(b, f"{namespace}.{name}.{overload}", args, kwargs, node.outputs)
+    return extern(b, call, args, kwargs, node.outputs)
+
+
+def _folded(arg: Any) -> Any:
+    """The argument with constant scalar tensors as plain numbers: those can stand inside a kernel."""
+    if isinstance(arg, list):
+        return [_folded(a) for a in arg]
+    if not isinstance(arg, Value) or not arg.fn.startswith("aten.scalar_tensor"):
+        return arg
+    convert = {"float32": float, "int64": int, "bool": bool}.get(arg.dtype)
+    return convert(arg.attrs["raw_args"][0]) if convert else arg
 
 
 def _checked(result: Any, node: GraphNode) -> Any:

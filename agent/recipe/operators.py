@@ -192,16 +192,6 @@ def _masked_fill(b: Builder, x: Value, mask: Value, value: float) -> Value:
     return b.map("where", mask, float(value), x)
 
 
-@lowers("scalar_tensor")
-def _scalar_tensor(b: Builder, value: Scalar, **kw: Any) -> Scalar:
-    dtype = kw.get("dtype") or {}
-    if isinstance(dtype, dict) and dtype.get("dtype") == "float32":
-        return float(value)
-    if isinstance(dtype, dict) and dtype.get("dtype") in ("int64", "bool"):
-        return int(value) if dtype["dtype"] == "int64" else bool(value)
-    raise Unsupported("scalar of another type")
-
-
 @lowers("_to_copy")
 def _to_copy(b: Builder, x: Value, dtype: Any = None, **kw: Any) -> Value:
     wanted = dtype["dtype"] if isinstance(dtype, dict) else x.dtype

@@ -90,6 +90,10 @@ GRAPHS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda x, i: F.cross_entropy(x, i, label_smoothing=0.1, ignore_index=3),
         [t(6, 11), torch.arange(6)],
     ),
+    "causal attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        [t(2, 3, 7, 8), t(2, 3, 7, 8), t(2, 3, 7, 8)],
+    ),
     "nested result": (lambda x: {"a": [x + 1, (x * 2,)], "b": x.sum()}, [t(3, 4)]),
     "unknown operators": (
         lambda x: torch.sort(F.interpolate(x, scale_factor=2.0) + 1, -1)[0] * 2 + torch.flip(x, [2]).sum(),
