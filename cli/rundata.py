@@ -100,9 +100,7 @@ def passages(kb: KnowledgeBase, hypotheses: Mapping[str, str]) -> tuple[dict[str
                 .where(col(PromptUse.node_id).in_(node_ids[start : start + BATCH]))
                 .order_by(col(PromptUse.id))
             )
-            rows: Iterable[Any] = session.exec(
-                statement
-            )  # typed as if outer joins never brought None
+            rows: Iterable[Any] = session.exec(statement)  # typed as if outer joins never brought None
             for use, text, visibility in rows:
                 passage = {"slot": use.slot, "citation": use.citation, "score": use.score, "text": text}
                 if visibility != "shared":
