@@ -313,7 +313,8 @@ class _Change:
 
     def bump(self) -> None:
         connection = self.session.connection()
-        for partition in sorted({p for p, ids in self.removed.items() if ids} | set(self.added)):
+        touched = {p for side in (self.removed, self.added) for p, ids in side.items() if ids}
+        for partition in sorted(touched):
             count = connection.execute(
                 select(func.count()).select_from(Passage).where(col(Passage.partition) == partition)
             ).scalar_one()

@@ -53,6 +53,14 @@ def test_untouched_index_is_used_as_it_is(closed: Settings, embedder: Any) -> No
     assert index_folder(closed) == before
 
 
+def test_a_document_stored_again_unchanged_leaves_the_index_in_step(
+    closed: Settings, embedder: Any, store: Store
+) -> None:
+    with KnowledgeBase.open(closed, embedder=embedder) as kb:
+        store(kb, "a.md", TEXT)
+    assert reopen(closed, embedder)[0] == []
+
+
 def test_vectors_are_not_computed_again_on_rebuild(closed: Settings, make_embedder: Any) -> None:
     shutil.rmtree(closed.home / "chroma")
     embedder = make_embedder()
