@@ -27,17 +27,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 def search(problem: Path, steps: int, time_limit: int, home: Path) -> dict[str, Any]:
     """Run one search and return its JSON document (an `error` document where it failed)."""
-    command = [
-        sys.executable,
-        "-m",
-        "cli.main",
-        "search",
-        str(problem),
-        "--target",
-        "cpu",
-        "--generator",
-        "recipe",
-    ]
+    command = [str(Path(sys.executable).with_name("kernelevolve")), "search", str(problem)]
+    command += ["--target", "cpu", "--generator", "recipe"]
     command += ["--steps", str(steps), "--time-limit", str(time_limit), "--json"]
     done = subprocess.run(
         command,
