@@ -39,7 +39,7 @@ class Hit:
 class SkillRecord:
     """A skill as retrieval returns it.
 
-    `spec` is its parsed `skill.toml` ({} for a textual skill); `root` is its folder.
+    `spec` is its parsed `skill.toml` ({} for a textual skill); `root` is its folder. `local_only` as in Hit.
     """
 
     skill_id: str
@@ -56,3 +56,4 @@ class SkillRecord:
     chunk_id: str = ""
     citation: str = ""
     why: dict[str, Any] = field(default_factory=dict)
+    local_only: bool = False

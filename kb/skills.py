@@ -13,7 +13,7 @@ from sqlmodel import select as select_rows
 from kb import scope as scopes
 from kb.errors import NotFound, SkillInvalid
 from kb.records import SkillRecord
-from kb.tables import Chunk, Document, Skill, SkillEvidence, now
+from kb.tables import Chunk, Document, Skill, SkillEvidence, Source, now
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -153,6 +153,7 @@ def _record(kb: KnowledgeBase, session: Session, row: Skill) -> SkillRecord:
         .order_by(col(SkillEvidence.id))
     ).all()
     document = session.get_one(Document, row.document_id)
+    source = session.get_one(Source, document.source_id)
     return SkillRecord(
         skill_id=row.id,
         name=row.name,
@@ -164,4 +165,5 @@ def _record(kb: KnowledgeBase, session: Session, row: Skill) -> SkillRecord:
         spec=row.spec,
         body=kb.blobs.text(document.text_sha),
         evidence=[{**e.record, "origin": e.origin, "skill_version": e.skill_version} for e in evidence],
+        local_only=source.visibility == "local-only",
     )

@@ -23,6 +23,7 @@ SLOTS = (
 )
 # Passages of equal rank in their slots are kept in this order.
 _SLOT_ORDER = ("guidance", "skills", "constraints", "target")
+_PASSAGE_SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -40,21 +41,28 @@ class Piece:
     source: Hit | SkillRecord | None = None
 
 
-def by_importance(passages: Sequence[Piece], own: Sequence[Piece]) -> list[Piece]:
-    """Most important first: `own` in its order (what the run itself knows), then passages by rank."""
-    ranked = sorted(passages, key=lambda p: (p.rank, _SLOT_ORDER.index(p.slot)))
-    return [*own, *ranked]
+def fit(own: Sequence[Piece], passages: Sequence[Piece], room: int) -> tuple[list[Piece], list[Piece]]:
+    """(kept, cut): what fits into `room` tokens.
 
-
-def fit(pieces: Sequence[Piece], room: int) -> tuple[list[Piece], list[Piece]]:
-    """(kept, cut): the longest prefix of `pieces` whose tokens fit into `room`.
-
-    A prefix, so that nothing is cut while something less important stays. Counted apart, texts never need
-    fewer tokens than joined on lines of their own, so the prompt cannot come out larger.
+    What the run itself knows (`own`) comes first, but leaves a quarter of the room to passages: a parent too
+    long for the rest is cut alone, and retrieval goes on. Of the passages, the longest prefix by rank is
+    kept, so that none is cut while a less important one stays. Counted apart, texts never need fewer tokens
+    than joined on lines of their own, so the prompt cannot come out larger.
     """
+    ranked = sorted(passages, key=lambda p: (p.rank, _SLOT_ORDER.index(p.slot)))
+    sizes = [count_tokens(piece.text) for piece in ranked]
+    kept: list[Piece] = []
+    cut: list[Piece] = []
+    left = room - min(sum(sizes), room // _PASSAGE_SHARE)
     used = 0
-    for index, piece in enumerate(pieces):
-        used += count_tokens(piece.text)
+    for piece in own:
+        size = count_tokens(piece.text)
+        fits = used + size <= left
+        used += size if fits else 0
+        (kept if fits else cut).append(piece)
+    for index, (piece, size) in enumerate(zip(ranked, sizes, strict=True)):
+        used += size
         if used > room:
-            return list(pieces[:index]), list(pieces[index:])
-    return list(pieces), []
+            return kept, [*cut, *ranked[index:]]
+        kept.append(piece)
+    return kept, cut

@@ -1,13 +1,48 @@
-"""The one place that decides which passages may leave this machine."""
+"""The one place that decides what may leave this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from kb.records import Hit
+from kb.records import Hit, SkillRecord
+from prompts.request import PromptRequest
+
+Passage = TypeVar("Passage", Hit, SkillRecord)
 
 
-def admit(hits: Sequence[Hit], *, hosted: bool) -> tuple[list[Hit], list[Hit]]:
+def admit(found: Sequence[Passage], *, hosted: bool) -> tuple[list[Passage], list[Passage]]:
     """(admitted, withheld): passages of local-only sources are withheld from hosted models."""
-    withheld = [hit for hit in hits if hosted and hit.local_only]
-    return [hit for hit in hits if not (hosted and hit.local_only)], withheld
+    withheld = [item for item in found if hosted and item.local_only]
+    return [item for item in found if not (hosted and item.local_only)], withheld
+
+
+def presentable(request: PromptRequest) -> tuple[PromptRequest, list[str]]:
+    """The request as its model may see it, and what was withheld of it.
+
+    A candidate that was written from local-only passages may repeat them, in its hypothesis as in its source.
+    """
+    if not request.hosted:
+        return request, []
+    parent, withheld = request.parent, []
+    if parent is not None and parent.get("local_only"):
+        withheld.append(f"source and hypothesis of step {parent['step']}")
+        parent = {**parent, "source": "", "hypothesis": "", "log": ""}
+        request = replace(request, parent=parent, diagnosis=_without_words(request.diagnosis))
+    failed = [attempt for attempt in request.failed if not attempt.get("local_only")]
+    withheld += [f"attempt of step {a.get('step')}" for a in request.failed if a.get("local_only")]
+    return replace(request, failed=failed), withheld
+
+
+def shaped_by_local_only(request: PromptRequest, passages: Sequence[Hit | SkillRecord]) -> bool:
+    """Whether what a model answers to this request may repeat local-only text."""
+    earlier = [*request.failed, *([request.parent] if request.parent else [])]
+    return any(p.local_only for p in passages) or any(e.get("local_only") for e in earlier)
+
+
+def _without_words(diagnosis: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Without lines that quote the candidate: a compiler's error does."""
+    if not diagnosis or not diagnosis.get("error"):
+        return diagnosis
+    return {**diagnosis, "error": "", "evidence": []}

@@ -22,8 +22,10 @@ class PromptRecord:
     """`slots` maps slot name to rendered text; `cut` lists what the token budget removed.
 
     `hits` and `skills` are the retrieved passages as objects, for generators that act on them directly.
-    `digest` is the sha256 of the prompt text. `withheld` has the citations of local-only passages that were
-    kept from a hosted model; `tokenizer` says what counted `tokens`.
+    `digest` is the sha256 of the prompt text. `withheld` names what was kept from a hosted model: citations
+    of local-only passages, and parts of earlier steps that may repeat such passages. `local_only` is True
+    when the prompt has text of that kind, so that what a model makes of it must stay on this machine too.
+    `tokenizer` says what counted `tokens`.
     """
 
     prompt: str
@@ -35,6 +37,7 @@ class PromptRecord:
     hits: list[Hit] = field(default_factory=list)
     skills: list[SkillRecord] = field(default_factory=list)
     withheld: list[str] = field(default_factory=list)
+    local_only: bool = False
     tokenizer: str = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -13,8 +13,9 @@ class PromptRequest:
     `facts` is ProblemFacts as JSON; `target_facts` the target's properties. `parent` (None for a draft) has
     `step`, `source`, `status`, `hypothesis` and, where they exist, `speedup`, `speedup_ci`, `candidate_ms`,
     `log`. `diagnosis` has `bottleneck`, `evidence`, `actions`, and `error` for failures. `failed` lists
-    earlier attempts, oldest first: `step`, `outcome`, `hypothesis`, `error`. `hosted` is True when the prompt
-    may leave this machine, which is assumed unless the caller knows better.
+    earlier attempts, oldest first: `step`, `outcome`, `hypothesis`, `error`. `local_only` marks a parent or
+    an attempt that was shaped by local-only passages. `hosted` is True when the prompt may leave this
+    machine, which is assumed unless the caller knows better.
     """
 
     problem_source: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kb.records import Hit, SkillRecord
 from prompts.describe import attempt_line, parent_summary, problem_lines, target_lines
 from prompts.errors import BudgetTooSmall
-from prompts.pieces import SLOTS, Piece, by_importance, fit
-from prompts.privacy import admit
+from prompts.pieces import SLOTS, Piece, fit
+from prompts.privacy import Passage, admit, presentable, shaped_by_local_only
 from prompts.questions import Question, plan
 from prompts.quoting import clean, code_block, data_block, one_line
 from prompts.record import PromptRecord, Provenance
@@ -52,8 +52,8 @@ class Synthesizer:
 
     def synthesize(self, request: PromptRequest) -> PromptRecord:
         """The prompt with its provenance. Raises BudgetTooSmall when the parts that stay do not fit."""
-        passages, withheld = self._retrieve(request)
-        pieces = by_importance(passages, _own_pieces(request))
+        request, withheld = presentable(request)
+        passages, secret = self._retrieve(request)
         base = _render(request, [])
         needed = count_tokens(_join(base))
         if needed > request.budget_tokens:
@@ -61,10 +61,10 @@ class Synthesizer:
                 f"problem, constraints and output format need {needed} tokens of {request.budget_tokens}",
                 f"set the prompt budget to {needed} or more",
             )
-        kept, cut = fit(pieces, request.budget_tokens - needed)
+        kept, cut = fit(_own_pieces(request), passages, request.budget_tokens - needed)
         slots = _render(request, kept)
         prompt = _join(slots)
-        sources = [piece.source for piece in kept]
+        sources = [piece.source for piece in kept if piece.source is not None]
         return PromptRecord(
             prompt=prompt,
             tokens=count_tokens(prompt),
@@ -74,7 +74,8 @@ class Synthesizer:
             cut=[piece.label for piece in cut],
             hits=[source for source in sources if isinstance(source, Hit)],
             skills=[source for source in sources if isinstance(source, SkillRecord)],
-            withheld=withheld,
+            withheld=[*withheld, *secret],
+            local_only=not request.hosted and shaped_by_local_only(request, sources),
             tokenizer=TOKENIZER_NAME,
         )
 
@@ -86,14 +87,11 @@ class Synthesizer:
         for question in plan(request):
             found: Sequence[Hit | SkillRecord]
             if question.kinds is None:
-                found = self._knowledge.find_skills(question.text, target=request.target, k=question.k)
+                found, secret = self._skills(question, request)
             else:
-                answer = self._knowledge.query(
-                    question.text, target=request.target, kinds=question.kinds, k=question.k
-                )
-                found, secret = admit(answer.hits, hosted=request.hosted)
-                withheld.update((hit.citation, None) for hit in secret)
-                found = _dominant_first(found, bottleneck)
+                hits, secret = self._hits(question, question.kinds, request)
+                found = _dominant_first(hits, bottleneck)
+            withheld.update((citation, None) for citation in secret)
             for item in found:
                 if item.chunk_id not in seen:
                     seen.add(item.chunk_id)
@@ -101,15 +99,46 @@ class Synthesizer:
                     pieces.append(_passage(item, question, rank, len(seen)))
         return pieces, list(withheld)
 
+    def _hits(
+        self, question: Question, kinds: Sequence[str], request: PromptRequest
+    ) -> tuple[list[Hit], list[str]]:
+        def ask(k: int) -> Sequence[Hit]:
+            return self._knowledge.query(question.text, target=request.target, kinds=kinds, k=k).hits
+
+        return _admitted(ask, question.k, hosted=request.hosted)
+
+    def _skills(self, question: Question, request: PromptRequest) -> tuple[list[SkillRecord], list[str]]:
+        def ask(k: int) -> Sequence[SkillRecord]:
+            return self._knowledge.find_skills(question.text, target=request.target, k=k)
+
+        return _admitted(ask, question.k, hosted=request.hosted)
+
+
+def _admitted(
+    ask: Callable[[int], Sequence[Passage]], k: int, *, hosted: bool
+) -> tuple[list[Passage], list[str]]:
+    """The `k` best passages that may be shown, and the citations of those that may not.
+
+    What is withheld takes no place: more is asked for until there are enough or nothing is left.
+    """
+    wanted = k
+    while True:
+        found = ask(wanted)
+        admitted, withheld = admit(found, hosted=hosted)
+        if len(admitted) >= k or len(found) < wanted:
+            return admitted[:k], [item.citation for item in withheld]
+        wanted *= 2
+
 
 def _dominant_first(hits: Sequence[Hit], bottleneck: str) -> list[Hit]:
     """Documents about the dominant bottleneck first, those about other bottlenecks only last."""
 
     def group(hit: Hit) -> int:
-        about = hit.meta.get("bottleneck") or []
+        about = hit.meta.get("bottleneck")  # front matter: anybody's, of any type
+        labels = about if isinstance(about, list) else [about]
         if not about or not bottleneck:
             return 1
-        return 0 if bottleneck in about else 2
+        return 0 if bottleneck in labels else 2
 
     return sorted(hits, key=group)
 
@@ -133,7 +162,8 @@ def _own_pieces(request: PromptRequest) -> list[Piece]:
     pieces = []
     parent = request.parent
     if parent is not None:
-        pieces.append(Piece("parent", 0, code_block(parent["source"], "python"), "parent: source"))
+        if parent["source"]:
+            pieces.append(Piece("parent", 0, code_block(parent["source"], "python"), "parent: source"))
         log = clean(str(parent.get("log") or "")).strip()
         if log:
             tail = "\n".join(log.splitlines()[-_MAX_LOG_LINES:])

@@ -130,7 +130,8 @@ def poison() -> Any:
 
     def add(knowledge: WordKnowledge, text: str, **kwargs: Any) -> WordKnowledge:
         bait = "softmax overview kernel fast on cpu how to make it "
-        return WordKnowledge([*knowledge.hits, make_hit("poison", bait + text, **kwargs)], knowledge.skills)
+        hit = make_hit(kwargs.pop("chunk_id", "poison"), bait + text, **kwargs)
+        return WordKnowledge([*knowledge.hits, hit], knowledge.skills)
 
     return add
 

@@ -194,3 +194,60 @@ def test_local_only_passages_reach_only_local_models(knowledge, draft, poison):
     local = synthesize(secret, replace(draft, hosted=False))
     assert "secret sauce" in local.prompt
     assert local.withheld == []
+
+
+def test_local_only_skills_reach_only_local_models(knowledge, draft):
+    secret = replace(knowledge.skills[0], name="secret", chunk_id="secret", citation="s:1", local_only=True)
+    knowledge.skills = [secret, *knowledge.skills]
+    hosted = synthesize(knowledge, draft)
+    assert hosted.withheld == ["s:1"]
+    assert [skill.name for skill in hosted.skills] == ["row-softmax"]
+    assert "secret" not in hosted.prompt
+    assert not hosted.local_only
+    local = synthesize(knowledge, replace(draft, hosted=False))
+    assert {skill.name for skill in local.skills} == {"secret", "row-softmax"}
+    assert local.local_only
+
+
+def test_withheld_passages_take_no_place(knowledge, draft, poison):
+    for i in range(9):
+        knowledge = poison(knowledge, "", chunk_id=f"secret{i}", local_only=True)
+    record = synthesize(knowledge, draft)
+    assert "overview" in {p.chunk_id for p in record.provenance}
+    assert record.withheld
+
+
+def test_what_may_repeat_local_only_passages_is_kept_from_hosted_models(knowledge, child):
+    child = replace(
+        child,
+        parent={**child.parent, "local_only": True, "log": "secret log", "hypothesis": "secret idea"},
+        diagnosis={"bottleneck": "compile_error", "evidence": ["secret line"], "error": "secret line"},
+        failed=[
+            {"step": 1, "outcome": "incorrect", "hypothesis": "secret try", "error": "", "local_only": True},
+            {"step": 2, "outcome": "incorrect", "hypothesis": "open try", "error": ""},
+        ],
+    )
+    hosted = synthesize(knowledge, child)
+    assert "secret" not in hosted.prompt
+    assert "class ModelNew: pass" not in hosted.prompt
+    assert "open try" in hosted.prompt
+    assert hosted.withheld == ["source and hypothesis of step 3", "attempt of step 1"]
+    assert not any("secret" in question for question in knowledge.asked)
+    local = synthesize(knowledge, replace(child, hosted=False))
+    assert local.prompt.count("secret") >= 4
+    assert local.local_only
+
+
+@pytest.mark.parametrize("odd", [3, True, "memory", {"memory": 1}, [["memory"]]])
+def test_odd_front_matter_stops_no_prompt(knowledge, child, odd):
+    knowledge.hits = [replace(hit, meta={"bottleneck": odd}) for hit in knowledge.hits]
+    assert synthesize(knowledge, child).provenance
+
+
+def test_a_parent_longer_than_the_budget_does_not_starve_retrieval(knowledge, child):
+    whole = synthesize(knowledge, child)
+    long = replace(child, parent={**child.parent, "source": "x = 1\n" * 40_000})
+    record = synthesize(knowledge, long)
+    assert record.cut == ["parent: source"]
+    assert [s.name for s in record.skills] == [s.name for s in whole.skills]
+    assert record.provenance == whole.provenance
