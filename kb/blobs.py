@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import uuid
 from pathlib import Path
@@ -21,27 +22,33 @@ class BlobStore:
     """Blobs below `root` on any fsspec file system (the local one by default)."""
 
     def __init__(self, root: Path | str, filesystem: AbstractFileSystem | None = None) -> None:
-        if filesystem is None:
-            from fsspec.implementations.local import LocalFileSystem
+        from fsspec.implementations.local import LocalFileSystem
 
-            filesystem = LocalFileSystem(auto_mkdir=True)
-        self._fs = filesystem
+        self._fs = filesystem or LocalFileSystem(auto_mkdir=True)
+        self._local = isinstance(self._fs, LocalFileSystem)
         self._root = str(root).rstrip("/")
 
     def put(self, content: bytes | str) -> str:
-        """Store `content` (text as UTF-8) and return its sha256. Storing it again costs nothing."""
+        """Store `content` (text as UTF-8) and return its sha256. Storing it again costs nothing.
+
+        On a local file system it is on the disk when this returns, as rows that refer to it will be.
+        """
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         digest = hashlib.sha256(data).hexdigest()
         target = self._path(digest)
         try:
-            if self._fs.exists(target):
+            if self._size(target) == len(data):  # a crash may have left a blob that is too short
                 return digest
             # Readers must never see half a blob: it is written aside and renamed.
             partial = f"{target}.{uuid.uuid4().hex}.partial"
             try:
-                self._fs.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+                folder = target.rsplit("/", 1)[0]
+                self._fs.makedirs(folder, exist_ok=True)
                 self._fs.pipe_file(partial, data)
+                self._flush(partial)
                 self._fs.mv(partial, target)
+                self._flush(folder)
+                self._flush(self._root)  # which may have got a new folder
             except BaseException:
                 if self._fs.exists(partial):
                     self._fs.rm(partial)
@@ -69,8 +76,20 @@ class BlobStore:
     def text(self, digest: str) -> str:
         return self.get(digest).decode("utf-8", "surrogatepass")
 
-    def exists(self, digest: str) -> bool:
-        return bool(self._fs.exists(self._path(digest)))
+    def _size(self, path: str) -> int | None:
+        try:
+            return int(self._fs.size(path))
+        except FileNotFoundError:
+            return None
+
+    def _flush(self, path: str) -> None:
+        if not self._local:
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _path(self, digest: str) -> str:
         if not _DIGEST.fullmatch(digest):

@@ -22,10 +22,11 @@ def open_database(path: Path, *, timeout_s: float) -> Engine:
 
     Raises StoreDamaged, StoreLocked, StoreFull, StoreTooNew or HomeUnavailable.
     """
-    from sqlalchemy import create_engine, event
+    from sqlalchemy import URL, create_engine, event
 
     _inspect_header(path)
-    engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": min(timeout_s, 30.0)})
+    url = URL.create("sqlite", database=str(path))  # a path may hold what means something in a URL
+    engine = create_engine(url, connect_args={"timeout": min(timeout_s, 30.0)})
     event.listen(engine, "connect", _configure)
     event.listen(engine, "handle_error", lambda context: _translate(context, path))
     try:
@@ -43,9 +44,9 @@ def open_database(path: Path, *, timeout_s: float) -> Engine:
 def _inspect_header(path: Path) -> None:
     """Recognise a foreign or truncated file before SQLite touches it."""
     try:
-        size = path.stat().st_size
         with path.open("rb") as file:
             header = file.read(100)
+        size = path.stat().st_size  # last: another process may be letting the file grow
     except FileNotFoundError:
         return
     except OSError as error:
@@ -101,6 +102,8 @@ def _migrate(engine: Engine, path: Path) -> None:
     with engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # persistent, once for the life of the file
     with engine.begin() as connection:
+        # The driver begins no transaction before DDL: without this, every statement would stand alone.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 

@@ -125,8 +125,9 @@ def problem(session: Session) -> str | None:
 
 
 def rebuild(session: Session) -> None:
-    """Make the lexical index anew from the chunk table."""
+    """Make the lexical index anew from the chunk table: all of it or nothing. `session` must be fresh."""
     connection = session.connection()
+    connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction before DDL
     for trigger in _TRIGGERS:
         connection.execute(text(f"DROP TRIGGER IF EXISTS {trigger}"))
     connection.execute(text("DROP TABLE IF EXISTS chunk_fts"))

@@ -151,8 +151,8 @@ def _load(
     )
     ids = {pk: chunk_id for pk, chunk_id in rows_of_ids if pk is not None}
     ranked = sorted((pk for pk in candidates if pk in ids), key=lambda pk: (-candidates[pk].score, ids[pk]))
-    best = ranked[:k]
-    rows = _rows(session, best)
+    rows = _rows(session, ranked[:k])
+    best = [pk for pk in ranked[:k] if pk in rows]  # another process may have removed some meanwhile
     hits = []
     for rank, pk in enumerate(best, start=1):
         chunk, heading, document, source = rows[pk]

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -42,6 +42,14 @@ class Settings(BaseSettings):
     )
     lock_timeout_s: float = Field(default=60.0, ge=0, description="How long to wait for another process.")
     max_file_mb: float = Field(default=64.0, gt=0, description="Larger files are reported, not ingested.")
+
+    @field_validator("home")
+    @classmethod
+    def _expand_user(cls, home: Path) -> Path:
+        try:
+            return home.expanduser()  # neither TOML nor a service's environment knows `~`
+        except RuntimeError as error:  # nobody of this name
+            raise ValueError(str(error)) from error
 
     def __init__(self, **values: Any) -> None:
         _reject_unknown_environment(type(self).model_fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
@@ -32,5 +33,13 @@ def stats(kb: KnowledgeBase) -> dict[str, Any]:
             "documents_by_state": by(col(Document.state)),
             "documents_by_kind": by(col(Document.kind)),
             "documents_by_scope": by(col(Document.scope)),
-            "bytes": sum(f.stat().st_size for f in kb.home.rglob("*") if f.is_file()),
+            "bytes": sum(_size(path) for path in kb.home.rglob("*")),
         }
+
+
+def _size(path: Path) -> int:
+    """0 for folders and for what another process has removed meanwhile."""
+    try:
+        return path.stat().st_size if path.is_file() else 0
+    except FileNotFoundError:
+        return 0

@@ -52,3 +52,19 @@ def test_full_disk_leaves_no_half_blob(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(StoreFull):
         blobs.put(b"0123456789")
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_truncated_blob_is_repaired_by_storing_it_again(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    digest = blobs.put(b"abc")
+    (tmp_path / digest[:2] / digest[2:]).write_bytes(b"")
+    assert blobs.put(b"abc") == digest
+    assert blobs.get(digest) == b"abc"
+
+
+def test_blob_and_its_folder_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr("os.fsync", lambda fd: flushed.append(Path(f"/proc/self/fd/{fd}").readlink()))
+    digest = BlobStore(tmp_path).put(b"abc")
+    assert flushed[0].suffix == ".partial"
+    assert flushed[1:] == [tmp_path / digest[:2], tmp_path]

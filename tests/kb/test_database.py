@@ -137,3 +137,56 @@ def test_processes_may_open_a_new_home_at_the_same_time(tmp_path: Path) -> None:
     ]
     errors = [p.communicate()[1] for p in processes]
     assert [p.returncode for p in processes] == [0, 0, 0], errors
+
+
+def test_migration_that_fails_in_the_middle_leaves_a_home_that_opens(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("alembic.op.execute", fail)  # after the tables, before the lexical index
+        with pytest.raises(OSError, match="killed"):
+            KnowledgeBase.open(settings)
+    with KnowledgeBase.open(settings) as kb:
+        assert kb.notices == []
+        assert kb.stats()["counts"]["document"] == 0
+
+
+def test_home_may_have_characters_that_mean_something_in_a_url(tmp_path: Path) -> None:
+    home = tmp_path / "what?%20#home"
+    KnowledgeBase.open(Settings(home=home)).close()
+    assert (home / "kernelevolve.db").is_file()
+
+
+def test_file_that_grows_while_it_is_opened_is_not_damaged(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    KnowledgeBase.open(settings).close()
+    path = settings.home / "kernelevolve.db"
+    content = path.read_bytes()
+    path.write_bytes(content[:-4096])
+    real = Path.open
+
+    def grow(self: Path, *args: object, **kwargs: object) -> object:
+        if self == path and args:
+            path.write_bytes(content)
+        return real(self, *args, **kwargs)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", grow)
+    KnowledgeBase.open(settings).close()
+
+
+def test_stats_survive_files_that_vanish(kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    (kb.home / "gone").touch()
+    real = Path.is_file
+
+    def vanish(self: Path) -> bool:
+        found = real(self)
+        if self.name == "gone":
+            self.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_file", vanish)
+    assert kb.stats()["bytes"] > 0

@@ -107,3 +107,27 @@ def test_rebuilt_lexical_index_has_the_schema_of_the_migration(filled: Knowledge
     before = schema()
     filled.rebuild_lexical("is only being tested")
     assert schema() == before
+
+
+def test_rebuild_of_the_lexical_index_is_all_or_nothing(
+    filled: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [h.chunk_id for h in filled.query("bank conflicts").hits]
+    with monkeypatch.context() as patch:
+        patch.setattr(lexical, "_SCHEMA", (*lexical._SCHEMA[:2], "CREATE nonsense"))
+        with pytest.raises(Exception, match="nonsense"):
+            filled.rebuild_lexical("is only being tested")
+    with filled.session() as session:
+        assert lexical.problem(session) is None
+        assert lexical.healthy(session)
+    assert [h.chunk_id for h in filled.query("bank conflicts").hits] == expected
+
+
+def test_chunk_that_vanishes_during_a_query_is_left_out(
+    filled: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kb import retrieval
+
+    real = retrieval._rows
+    monkeypatch.setattr(retrieval, "_rows", lambda session, pks: real(session, pks[1:]))
+    assert [h.rank for h in filled.query("bank conflicts", k=3).hits] == [1, 2]

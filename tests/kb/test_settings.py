@@ -53,3 +53,13 @@ def test_bad_file_is_one_line(
 def test_variables_of_other_parts_are_no_settings(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "/x")
     assert Settings().max_file_mb > 0
+
+
+def test_tilde_in_home_is_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("KERNELEVOLVE_HOME", "~/kernels")
+    assert Settings().home == Path("/home/someone/kernels")
+    monkeypatch.setenv("KERNELEVOLVE_HOME", "~nobody-of-this-name/kernels")
+    with pytest.raises(SettingsError, match="home"):
+        Settings()
