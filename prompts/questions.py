@@ -22,6 +22,11 @@ _TROUBLE = {
     "rejected": "forbidden, rules for candidates, must not call the reference",
 }
 _MAX_OPERATORS = 12
+_REDUCTIONS = frozenset(
+    """all amax amin any argmax argmin cumsum linalg_vector_norm log_softmax logsumexp max mean min prod
+    softmax std sum var var_mean""".split()  # noqa: SIM905 - a list literal would be one name a line
+)
+_LAYOUTS = frozenset(("permute", "transpose", "t"))
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,39 @@ def operators(facts: Mapping[str, Any]) -> list[str]:
     return list(seen)
 
 
+def access(facts: Mapping[str, Any]) -> str:
+    """How the reference walks its tensors, in the words of documents: reduced dimensions, changed layouts."""
+    tensors = [t for part in ("inputs", "parameters", "buffers", "constants") for t in facts.get(part) or []]
+    ranks = {str(t["name"]): len(t["shape"]) for t in tensors}
+    found: dict[str, None] = {}
+    for node in facts.get("nodes") or []:
+        args = node["args"]
+        first = args[0] if args else None
+        rank = ranks.get(str(first["ref"]), 0) if isinstance(first, dict) and "ref" in first else 0
+        ranks.update((str(node["name"]), len(t["shape"])) for t in node["outputs"][:1])
+        name = re.sub(r"^(?:torch\.ops\.)?aten[.:]+_?", "", str(node["op"])).split(".")[0]
+        if name in _REDUCTIONS and rank:
+            found.setdefault(_reduced(args[1] if len(args) > 1 else None, rank))
+        elif name in _LAYOUTS:
+            found.setdefault("transposed or permuted layout")
+    return ", ".join(found)
+
+
+def _reduced(dims: Any, rank: int) -> str:
+    listed = [d % rank for d in (dims if isinstance(dims, list) else [dims]) if isinstance(d, int)]
+    if not listed or len(set(listed)) == rank:
+        return "reduction of everything to one value"
+    if rank - 1 in listed:
+        return "over the last dimension, row by row"
+    return f"over a dimension that is not the last (dim={listed[0]}), strided memory"
+
+
 def plan(request: PromptRequest) -> list[Question]:
     """A step's questions, dominant trouble first: drafts ask for the overview, later steps for the cure."""
     diagnosis = request.diagnosis or {}
     bottleneck = str(diagnosis.get("bottleneck", "unknown"))
     ops = " ".join(operators(request.facts)[:_MAX_OPERATORS]) or str(request.facts.get("name", ""))
+    walk = access(request.facts)
     dtypes = " ".join(sorted({str(t["dtype"]) for t in request.facts.get("inputs") or []}))
     languages = " ".join(str(x) for x in request.target_facts.get("languages") or [])
     architecture = str(request.target_facts.get("architecture", ""))
@@ -65,7 +98,7 @@ def plan(request: PromptRequest) -> list[Question]:
             )
         )
     if request.parent is None:
-        overview = f"{ops} {dtypes} kernel overview: how to make it fast on {place}"
+        overview = f"{ops} {walk} {dtypes} kernel overview: how to make it fast on {place}"
         questions.append(
             Question("guidance", overview, ("guidance", "document"), 6, "overview of the operators")
         )
@@ -82,7 +115,7 @@ def plan(request: PromptRequest) -> list[Question]:
         questions.append(Question("guidance", text, ("guidance", "document"), 2, "what failed before"))
     rules = f"rules and limits for candidates on {place} {error or trouble}"
     questions += [
-        Question("skills", f"{ops} {dtypes} {trouble}", None, 8, "skills for the operators"),
+        Question("skills", f"{ops} {walk} {dtypes} {trouble}", None, 8, "skills for the operators"),
         Question("skills", f"{ops} {dtypes} {languages}", ("kernel",), 2, "kernels for the operators"),
         Question("constraints", rules, ("constraint",), 4, "rules of the target"),
         Question("target", f"{place} {trouble or ops}", ("hardware",), 2, "the hardware"),
