@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import time
+from typing import Any
 
 from harness.worker import guard, sandbox
 from harness.worker.compare import parse_tolerance
-from harness.worker.side import Mismatch
-from harness.worker.state import match_state
+from harness.worker.inputs import rewrite
+from harness.worker.side import Mismatch, Side
+from harness.worker.state import Entry, match_state
 from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict, all_finite, same_bytes
 from harness.worker.values import layout_bytes, skeleton
+from harness.worker.wire import WireError
 
 BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do
 MANY_INPUTS = 8
@@ -50,7 +53,12 @@ def look_at_problem(trial: Trial) -> None:
 
 def _look_for_weakness(trial: Trial) -> None:
     seed = trial.seed()
+    old = trial.contents(0)
     first = trial.reference_output(0, seed)
+    trial.mutates = not same_bytes(old, trial.reference.flats[0])
+    if trial.mutates:
+        trial.flag("mutates-inputs", "info", "the reference changes its inputs")
+        rewrite(trial.reference.flats[0], old)
     trial.typical_s["eager"] = trial.call_reference(0, seed)
     trial.stable = same_bytes(first, trial.reference.outputs)
     if not trial.stable:
@@ -58,14 +66,13 @@ def _look_for_weakness(trial: Trial) -> None:
             "random-output", "warning", "the reference gives another output for equal inputs and seeds"
         )
         return
-    old = [t.clone() for t in trial.reference.flats[0]]
     trial.fresh(0)
-    trial.call_reference(0, seed)
+    trial.probe_reference(0, seed)
     if same_bytes(first, trial.reference.outputs):
         trial.flag("constant-output", "warning", "the reference's output does not depend on its inputs")
         return
     if 1 < len(old) <= MANY_INPUTS:
-        new = [t.clone() for t in trial.reference.flats[0]]
+        new = trial.contents(0)
         for i, (before, after) in enumerate(zip(old, new, strict=True)):
             if same_bytes([before], [after]):
                 continue
@@ -109,6 +116,7 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
             "environment": {"TRITON_INTERPRET": "1"} if trial.interpreted else {},
             "readable": sandbox.readable_paths(),
             "memory": request.memory_limit + shared + layout_bytes(trial.state_layout),
+            "processes": sandbox.user_tasks() + sandbox.TASK_LIMIT,
         },
         LOAD_LIMIT_S,
     )
@@ -124,7 +132,7 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
     cand.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
     cand.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
     cand.map_state(trial.state_layout, LOAD_LIMIT_S)
-    trial.matching = match_state(trial.state, built["state"])
+    trial.matching = match_state(trial.state, _state_of(built, cand))
     equal_weights(trial)
     trial.fresh(0)
     trial.hand_over(0)
@@ -132,17 +140,31 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
     cand.call(0, max(1.0, deadline - time.monotonic()), "candidate", trial.seed())
 
 
+def _state_of(built: dict[str, Any], candidate: Side) -> list[Entry]:
+    """What a candidate says about its state: its module may have written the answer itself."""
+    try:
+        return [
+            (str(name), bool(floating), [int(n) for n in shape]) for name, floating, shape in built["state"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise candidate.failure(WireError("no list of its state"), 0.0, "building") from error
+
+
 def equal_weights(trial: Trial) -> None:
     """Perturbed weights on both sides; the seeded initial ones where they cannot be loaded into the
-    candidate.
+    candidate, or where there is nothing to perturb.
     """
     matching, ref = trial.matching, trial.reference
+    trial.weights = None
     if not matching.needed:
+        if matching.names:
+            share_state(trial)
         return
     seed = trial.seed()
     ref.ask({"op": "set_state", "seed": None}, LOAD_LIMIT_S)
     before = trial.reference_output(0, seed)
-    ref.ask({"op": "set_state", "seed": trial.seed()}, LOAD_LIMIT_S)
+    trial.weights = trial.seed()
+    ref.ask({"op": "set_state", "seed": trial.weights}, LOAD_LIMIT_S)
     after = trial.reference_output(0, seed)
     ignored = trial.stable and same_bytes(before, after)
     if ignored:
@@ -157,9 +179,16 @@ def equal_weights(trial: Trial) -> None:
         return
     if all_finite(before) and not all_finite(after):
         trial.flag("weights-not-perturbed", "info", "the reference is not finite with other weights")
-        ref.ask({"op": "set_state", "seed": None}, LOAD_LIMIT_S)
-    assert ref.state is not None
+        trial.weights = None
+    share_state(trial)
+
+
+def share_state(trial: Trial) -> None:
+    """The state that was chosen last on both sides, untouched by any call since."""
+    trial.reference.ask({"op": "set_state", "seed": trial.weights}, LOAD_LIMIT_S)
+    assert trial.reference.state is not None
     assert trial.candidate.state is not None
     for entry in trial.state_layout:
-        trial.candidate.state.flat(entry).copy_(ref.state.flat(entry))
-    trial.candidate.ask({"op": "load_state", "names": matching.names}, trial.request.build_limit_s)
+        trial.candidate.state.flat(entry).copy_(trial.reference.state.flat(entry))
+    message = {"op": "load_state", "names": trial.matching.names}
+    trial.candidate.ask(message, trial.request.build_limit_s)

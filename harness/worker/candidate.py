@@ -23,7 +23,12 @@ class CandidateServer(Server):
         super().__init__(channel, Path())
         self.report = report
         self.model: Any = None
-        self.handlers |= {"jail": self.jail, "build": self.build, "load_state": self.load_state}
+        self.handlers |= {
+            "jail": self.jail,
+            "build": self.build,
+            "load_state": self.load_state,
+            "save_state": self.save_state,
+        }
 
     def jail(self, message: dict[str, Any]) -> dict[str, Any]:
         """Enters the jail and answers with what it is made of; no candidate code has run yet."""
@@ -36,7 +41,7 @@ class CandidateServer(Server):
         torch.set_num_threads(message["threads"])
         sandbox.restrict_files(self.report, scratch, message["readable"])
         sandbox.drop_privileges(self.report)
-        sandbox.limit_resources(self.report, message["memory"])
+        sandbox.limit_resources(self.report, message["memory"], message["processes"])
         return {"report": self.report}
 
     def build(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -64,4 +69,14 @@ class CandidateServer(Server):
         with torch.no_grad():
             for name, index in message["names"]:
                 state[name].copy_(views[index])
+        return {"ok": True}
+
+    def save_state(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The opposite: what forward has made of it. State of another shape than before is left out."""
+        assert self.state is not None
+        state = float_state(self.model)
+        for name, index in message["names"]:
+            view = self.state.view(self.state_layout[index])
+            if name in state and state[name].shape == view.shape:
+                view.copy_(state[name].detach())
         return {"ok": True}

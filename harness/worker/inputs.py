@@ -37,6 +37,12 @@ def _scale(values: torch.Tensor) -> float:
     return scale if 0 < scale < 1e6 else 1.0
 
 
+def rewrite(flats: Sequence[torch.Tensor], contents: Sequence[torch.Tensor]) -> None:
+    """Whole new contents for one slot."""
+    for flat, value in zip(flats, contents, strict=True):
+        flat.copy_(value)
+
+
 @dataclass(frozen=True)
 class Edit:
     """New values for a few elements of some input tensors of one slot, and the seed of the call that

@@ -87,20 +87,21 @@ class Child:
                 time.sleep(0.005)
         return self._status
 
-    def kill(self) -> None:
-        """Ends the child and all its descendants, and waits until they are gone."""
-        if not self._reaped:
-            self._reaped = True
-            everyone = (self.pid, *descendants(self.pid))
-            for pid in everyone:
-                _signal(pid)
-            # Their orphans are now children of the judge: it is their subreaper.
-            for pid in everyone:
-                try:
-                    os.waitpid(pid, 0)
-                except ChildProcessError:
-                    continue
-        self.channel.close()
+
+def kill_descendants(limit_s: float = 10.0) -> None:
+    """Ends whatever descends from this process, and waits until it is gone.
+
+    What a dead child left behind has become this process's own child, as it is the subreaper; what is forked
+    meanwhile is found in the next turn.
+    """
+    deadline = time.monotonic() + limit_s
+    while (found := descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in found:
+            _signal(pid)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.001)
 
 
 def fork_child(run: Callable[[Channel], None], keep_fds: tuple[int, ...] = ()) -> Child:

@@ -43,6 +43,7 @@ class ReferenceServer(Server):
             "generate": self.generate,
             "store": self.store,
             "set_state": self.set_state,
+            "save_state": lambda _: self.publish(),
             "map_double": self.map_double,
             "call_double": self.call_double,
             "compile": self.compile,
@@ -60,7 +61,7 @@ class ReferenceServer(Server):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TMPDIR"] = message["cache"]
         tempfile.tempdir = None  # torch keeps its precompiled headers among temporary files
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        sandbox.limit_resources({}, message["memory"])
+        sandbox.limit_resources({}, message["memory"], None)
         return {"ok": True}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -120,9 +121,13 @@ class ReferenceServer(Server):
                 if seed is not None:
                     value = perturbed(value, generator, parameter=name in parameters)
                 tensor.copy_(value)
-        if self.state is not None:
-            self.state.write(self.state_layout, list(state.values()))
         self.double = None
+        return self.publish()
+
+    def publish(self) -> dict[str, Any]:
+        """Shows the judge the state as it is now."""
+        if self.state is not None:
+            self.state.write(self.state_layout, list(float_state(self.model).values()))
         return {"ok": True}
 
     def map_double(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +140,7 @@ class ReferenceServer(Server):
         if self.double is None:
             self.double = copy.deepcopy(self.model).double()
         _, tensors = pack(self.arguments[message["slot"]])
-        wide = [t.double() if t.is_floating_point() else t.clone() for t in tensors]
+        wide = [t.to(torch.float64, copy=True) if t.is_floating_point() else t.clone() for t in tensors]
         structure, _ = pack(self.arguments[message["slot"]])
         torch.manual_seed(message["seed"])
         with torch.no_grad():

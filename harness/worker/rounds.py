@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from harness.worker.admission import equal_weights
+from harness.worker.admission import equal_weights, share_state
 from harness.worker.compare import Comparison, Tolerance, compare
 from harness.worker.inputs import DISTRIBUTIONS, sparse_edit
-from harness.worker.side import ChildFailure, Mismatch
-from harness.worker.trial import LOAD_LIMIT_S, Trial, all_finite, same_bytes
+from harness.worker.side import ChildFailure, Mismatch, Side
+from harness.worker.trial import LOAD_LIMIT_S, Trial, same_bytes
 
 MIN_ROUNDS = 5
+POOL = 4  # input sets that are kept for timed calls
 DOUBLE_LIMIT = 1 << 26  # elements of outputs or inputs from which on no double-precision result is computed
 
 
@@ -45,6 +46,8 @@ class Rounds:
             equal_weights(trial)
             trial.fresh(last)
             self._round(last, "weights loaded anew")
+        if trial.matching.names:
+            self._compare_state(last)
         while trial.rounds < max(MIN_ROUNDS, trial.request.rounds):
             trial.fresh(trial.rounds % trial.slots)
             self._round(trial.rounds % trial.slots, "fresh inputs")
@@ -54,26 +57,23 @@ class Rounds:
         self.latest = slot
         seed = trial.seed()
         trial.hand_over(slot)
+        contents = trial.contents(slot) if len(trial.pool) < POOL else None
+        exact = self._exact(slot, seed)
         seconds = trial.candidate.call(slot, trial.request.run_limit_s, "candidate", seed)
         trial.typical_s["candidate"] = min(seconds, trial.typical_s.get("candidate", math.inf))
         seconds = trial.call_reference(slot, seed)
         trial.typical_s["eager"] = min(seconds, trial.typical_s["eager"])
         trial.rounds += 1
         check_alias(trial)
-        exact = self._exact(slot, seed)
         result = compare_all(trial, trial.candidate.outputs, trial.reference.outputs, trial.tolerance, exact)
         trial.comparison.absorb(result)
         if result.problem:
             raise Mismatch(f"{result.problem} ({what})")
         if trial.candidate.values != trial.reference.values and trial.stable:
             _compare_values(trial.candidate.values, trial.reference.values, what)
-        for i, (theirs, ours) in enumerate(
-            zip(trial.candidate.flats[slot], trial.reference.flats[slot], strict=True)
-        ):
-            if not same_bytes([theirs], [ours]):
-                raise Mismatch(f"changes its input {i}, which the reference does not ({what})")
-        if len(trial.pool) < 4:
-            trial.pool.append([t.clone() for t in trial.reference.flats[slot]])
+        check_inputs(trial, slot, trial.tolerance, what)
+        if contents is not None:
+            trial.pool.append(contents)
 
     # -- other contents --------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ class Rounds:
         trial = self.trial
         flats = trial.reference.flats[slot]
         chosen = [i for i, t in enumerate(flats) if t.is_floating_point()]
-        if not chosen or not self._reference_is_fine(slot):
+        if not chosen or not trial.reference_takes(slot):
             return False
         saved = [t.clone() for t in flats]
         changed = {i: DISTRIBUTIONS[name](flats[i], trial.generator) for i in chosen}
@@ -92,7 +92,7 @@ class Rounds:
         for attempt in attempts:
             for i, flat in enumerate(flats):
                 flat.copy_(changed[i] if i in attempt else saved[i])
-            if self._reference_is_fine(slot):
+            if trial.reference_takes(slot):
                 return True
         for flat, value in zip(flats, saved, strict=True):
             flat.copy_(value)
@@ -101,21 +101,44 @@ class Rounds:
 
     def _try_edit(self, edit: Any) -> bool:
         undo = edit.apply(self.trial.reference.flats)
-        if self._reference_is_fine(edit.slot):
+        if self.trial.reference_takes(edit.slot):
             return True
         undo.apply(self.trial.reference.flats)
-        self.trial.flag("edits-skipped", "info", "the reference does not take inputs with exchanged elements")
+        self.trial.refuse_edits()
         return False
 
-    def _reference_is_fine(self, slot: int) -> bool:
+    # -- state that forward changes -------------------------------------------------------------------
+
+    def _compare_state(self, slot: int) -> None:
+        """One call of both sides from equal state: what forward changes of it should be equal, too."""
         trial = self.trial
-        try:
-            trial.call_reference(slot, trial.seed())
-        except ChildFailure as failure:
-            if failure.log:  # it raised; a reference that died ends the trial
-                return False
-            raise
-        return all_finite(trial.reference.outputs)
+        assert trial.matching.names is not None
+        share_state(trial)
+        before = self._saved(trial.reference)
+        seed = trial.seed()
+        trial.hand_over(slot)
+        trial.call_reference(slot, seed)
+        trial.reference.ask({"op": "save_state"}, LOAD_LIMIT_S)
+        theirs = self._saved(trial.reference)
+        changed = [i for i, old in enumerate(before) if not same_bytes([old], [theirs[i]])]
+        if not changed:
+            return
+        listed = ", ".join(trial.state[i][0] for i in changed[:4])
+        trial.flag("mutates-state", "info", f"the reference's forward changes {listed}")
+        trial.candidate.call(slot, trial.request.run_limit_s, "candidate", seed)
+        trial.candidate.ask({"op": "save_state", "names": trial.matching.names}, LOAD_LIMIT_S)
+        mine = self._saved(trial.candidate)
+        wrong = [i for i in changed if compare(mine[i], theirs[i], trial.tolerance).problem]
+        if wrong and trial.stable:
+            listed = ", ".join(trial.state[i][0] for i in wrong[:4])
+            trial.flag(
+                "state-not-updated", "warning", f"leaves another {listed} than the reference's forward"
+            )
+        share_state(trial)
+
+    def _saved(self, side: Side) -> list[torch.Tensor]:
+        assert side.state is not None
+        return [side.state.flat(entry).clone() for entry in self.trial.state_layout]
 
     # -- double precision ------------------------------------------------------------------------------
 
@@ -166,6 +189,20 @@ def compare_all(
     return result
 
 
+def check_inputs(trial: Trial, slot: int, tolerance: Tolerance, what: str) -> None:
+    """Inputs must be left as the reference leaves them: untouched, or changed to the same values."""
+    for i, (mine, theirs) in enumerate(
+        zip(trial.candidate.flats[slot], trial.reference.flats[slot], strict=True)
+    ):
+        if same_bytes([mine], [theirs]):
+            continue
+        if not trial.mutates:
+            raise Mismatch(f"changes its input {i}, which the reference does not ({what})")
+        problem = compare(mine, theirs, tolerance, label=f"input {i} after the call").problem
+        if problem:
+            raise Mismatch(f"{problem}: the reference changes its inputs ({what})")
+
+
 def check_alias(trial: Trial) -> None:
     """Results may share memory with inputs or earlier results only where the reference's do."""
     alias = trial.candidate.alias
@@ -177,9 +214,13 @@ def check_alias(trial: Trial) -> None:
 
 
 def _compare_values(candidate: Sequence[Any], reference: Sequence[Any], what: str) -> None:
+    if len(candidate) != len(reference):
+        raise Mismatch(f"returns {len(candidate)} plain values, the reference {len(reference)} ({what})")
     for mine, theirs in zip(candidate, reference, strict=True):
         close = (
-            isinstance(theirs, float) and isinstance(mine, float) and math.isclose(mine, theirs, rel_tol=1e-5)
+            isinstance(theirs, float)
+            and isinstance(mine, float)
+            and (math.isclose(mine, theirs, rel_tol=1e-5) or (math.isnan(mine) and math.isnan(theirs)))
         )
         if mine != theirs and not close:
             raise Mismatch(

@@ -27,7 +27,7 @@ FEATURES = {
     "landlock": "writes only to its scratch directory, cannot read home",
     "no-new-privileges": "set-uid programs gain nothing",
     "capabilities-dropped": "root without root's powers",
-    "limits": "memory, file size and core limits",
+    "limits": "memory, file size, core and (not for root) process limits",
 }
 
 _CLONE = {"pid-namespace": 0x20000000, "network-namespace": 0x40000000, "ipc-namespace": 0x08000000}
@@ -36,6 +36,7 @@ _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 24, 38, 36
 _LAST_CAPABILITY = 63
 FILE_SIZE_LIMIT = 2 << 30
+TASK_LIMIT = 1024  # threads and processes of a candidate
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -97,14 +98,35 @@ def private_proc(report: Report) -> None:
     report["private-proc"] = problem
 
 
-def limit_resources(report: Report, memory: int) -> None:
-    """Limits growth of the address space to `memory` bytes, files to 2 GiB, and forbids core dumps."""
+def user_tasks() -> int:
+    """How many threads this user has on the machine, as far as /proc shows them."""
+    count = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if entry.stat().st_uid == os.getuid():
+                    count += sum(1 for _ in (entry / "task").iterdir())
+            except OSError:
+                continue
+    return count
+
+
+def limit_resources(report: Report, memory: int, tasks: int | None) -> None:
+    """Limits growth of the address space to `memory` bytes, files to 2 GiB, and forbids core dumps.
+
+    `tasks` is how many threads the user may have in all (None: as before). The kernel does not hold root to
+    that: there, only a pids limit of the container or of the control group stops a fork bomb.
+    """
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         ceiling = pages * resource.getpagesize() + memory
         resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_LIMIT, FILE_SIZE_LIMIT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if tasks is not None:
+            hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
+            resource.setrlimit(resource.RLIMIT_NPROC, (tasks, tasks))
         report["limits"] = ""
     except (OSError, ValueError) as error:
         report["limits"] = str(error)
@@ -225,7 +247,7 @@ def probe() -> Report:
         first = os.fork()
         if first == 0:
             private_proc(report)
-            limit_resources(report, 1 << 30)
+            limit_resources(report, 1 << 30, None)
             restrict_files(report, Path(tempfile.gettempdir()), [])
             drop_privileges(report)
             os.write(write_end, json.dumps(report).encode())

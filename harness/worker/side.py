@@ -68,7 +68,8 @@ class Side:
         if "mismatch" in answer:
             raise Mismatch(str(answer["mismatch"])[:400])
         self.alias = str(answer.get("alias", ""))
-        self.values = answer.get("values", [])
+        values = answer.get("values", [])
+        self.values = values if isinstance(values, list) else [values]
         return elapsed
 
     def first_call(self, slot: int, timeout_s: float, which: str, seed: int) -> tuple[float, dict[str, Any]]:

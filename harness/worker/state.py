@@ -12,8 +12,8 @@ Entry = tuple[str, bool, list[int]]  # state-dict name, whether it is floating, 
 class Matching:
     """`names` pairs a candidate's state with layout entries; None where it cannot be paired.
 
-    `needed` is False where the reference has no floating state at all; `empty` says that the candidate has
-    none.
+    `needed` is False where the reference has no floating state at all: then there is nothing to perturb.
+    `empty` says that the candidate has none.
     """
 
     names: list[tuple[str, int]] | None
@@ -23,20 +23,19 @@ class Matching:
 
 
 def match_state(reference: Sequence[Entry], candidate: Sequence[Entry]) -> Matching:
-    """By name and shape; else by order, where the floating shapes are the same one by one."""
+    """By name and shape; else floating state by order, where the shapes are the same one by one."""
     wanted = [(i, name, list(shape)) for i, (name, floating, shape) in enumerate(reference) if floating]
+    offered = {name: list(shape) for name, _, shape in candidate}
+    floating = [(name, list(shape)) for name, is_floating, shape in candidate if is_floating]
+    named = [(name, i) for i, (name, _, shape) in enumerate(reference) if offered.get(name) == list(shape)]
     if not wanted:
-        return Matching([], needed=False)
-    offered = {str(name): list(shape) for name, _, shape in candidate}
-    floating = [(str(name), list(shape)) for name, is_floating, shape in candidate if is_floating]
+        return Matching(named, needed=False)
     missing = [name for _, name, shape in wanted if offered.get(name) != shape]
     if not missing:
-        names = [
-            (name, i) for i, (name, _, shape) in enumerate(reference) if offered.get(name) == list(shape)
-        ]
-        return Matching(names)
+        return Matching(named)
     if [shape for _, _, shape in wanted] == [shape for _, shape in floating]:
-        return Matching([(name, i) for (name, _), (i, _, _) in zip(floating, wanted, strict=True)])
+        ordered = [(name, i) for (name, _), (i, _, _) in zip(floating, wanted, strict=True)]
+        return Matching([*ordered, *((name, i) for name, i in named if not reference[i][1])])
     shown = ", ".join(missing[:4]) + (" …" if len(missing) > 4 else "")
     detail = f"no {shown} of the reference's shape: the judge loads weights by state-dict name"
     return Matching(None, empty=not floating, detail=detail)

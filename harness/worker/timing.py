@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from harness.worker.inputs import Edit, sparse_edit
+from harness.worker.inputs import Edit, rewrite, sparse_edit
 from harness.worker.side import Side
 
 SETTLE_S = 0.003  # other processes' OpenMP threads spin this long at most before they sleep
@@ -49,10 +49,11 @@ class Plan:
 
     edits: list[Edit]
     positions: list[list[torch.Tensor]]
-    fresh: int | None  # this slot is rewritten from that pool entry first
-    pool: int
+    start: dict[int, Contents]  # what these slots are rewritten with before the block
+    rewrites: list[Contents]  # whole new contents before each call, where there are no edits
 
 
+Contents = Sequence[torch.Tensor]
 Check = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
 
 
@@ -61,17 +62,24 @@ class Stopwatch:
 
     `pool` holds whole input sets (flat tensors) that replace a slot's contents now and then. `check` is
     called with the results of the candidate and of eager on equal contents; it raises when they disagree.
+    `draw` makes a new input set: given where the reference does not take exchanged elements, so that
+    contents nobody has seen cannot be had by edits. `mutates` says that forward changes its inputs: then
+    every block starts from contents that are rewritten completely.
     """
 
     def __init__(
         self,
         contestants: Sequence[Contestant],
-        pool: Sequence[Sequence[torch.Tensor]],
+        pool: Sequence[Contents],
         check: Check | None,
         rng: random.Random,
         call_limit_s: float,
+        *,
+        draw: Callable[[], Contents] | None = None,
+        mutates: bool = False,
     ) -> None:
         self.contestants, self.pool, self.check = list(contestants), pool, check
+        self.draw, self.mutates = draw, mutates
         self.rng = rng
         self.call_limit_s = call_limit_s
         self.generator = torch.Generator().manual_seed(rng.getrandbits(62))
@@ -97,7 +105,9 @@ class Stopwatch:
         plan = self._plan(count)
         seen: dict[str, list[list[torch.Tensor]]] = {}
         for i, contestant in enumerate(order):
-            again = any(later.side is contestant.side for later in order[i + 1 :])
+            again = len(plan.start) < len(contestant.side.flats) and any(
+                later.side is contestant.side for later in order[i + 1 :]
+            )
             times, seen[contestant.name] = self._block(contestant, plan, result.round_trip_s, undo=again)
             result.blocks[contestant.name].append(times)
         if self.check is not None:
@@ -106,12 +116,20 @@ class Stopwatch:
     def _plan(self, count: int) -> Plan:
         side = self.contestants[0].side
         slots = range(len(side.flats))
-        fresh = self.rng.choice(slots) if self.pool and self.rng.random() < FRESH_SHARE else None
-        pool = self.rng.randrange(len(self.pool)) if self.pool else 0
-        contents = [list(self.pool[pool]) if slot == fresh else list(side.flats[slot]) for slot in slots]
-        edits = [sparse_edit(contents, self.rng.choice(slots), self.generator) for _ in range(count + 1)]
+        start: dict[int, Contents] = {}
+        if self.draw is not None or self.mutates:
+            start = {slot: self.rng.choice(self.pool) for slot in slots}
+        elif self.pool and self.rng.random() < FRESH_SHARE:
+            start = {self.rng.choice(slots): self.rng.choice(self.pool)}
+        called = [self.rng.choice(slots) for _ in range(count + 1)]
+        if self.draw is not None:
+            edits = [Edit(slot, self.rng.getrandbits(31), ()) for slot in called]
+            rewrites = [self.draw() for _ in called]
+        else:
+            contents = [start.get(slot, side.flats[slot]) for slot in slots]
+            edits, rewrites = [sparse_edit(contents, slot, self.generator) for slot in called], []
         positions = [[self._sample(view.numel()) for view in side.outputs] for _ in edits]
-        return Plan(edits, positions, fresh, pool)
+        return Plan(edits, positions, start, rewrites)
 
     def _sample(self, size: int) -> torch.Tensor:
         return torch.randint(max(size, 1), (min(SAMPLE, size),), generator=self.generator)
@@ -120,13 +138,14 @@ class Stopwatch:
         self, contestant: Contestant, plan: Plan, round_trip_s: float, *, undo: bool
     ) -> tuple[list[float], list[list[torch.Tensor]]]:
         side = contestant.side
-        if plan.fresh is not None:
-            for tensor, value in zip(side.flats[plan.fresh], self.pool[plan.pool], strict=True):
-                tensor.copy_(value)
+        for slot, contents in plan.start.items():
+            rewrite(side.flats[slot], contents)
         time.sleep(SETTLE_S)
         times, outputs, undos = [], [], []
         last = len(plan.edits) - 1
         for i, edit in enumerate(plan.edits):
+            if plan.rewrites:
+                rewrite(side.flats[edit.slot], plan.rewrites[i])
             undos.append(edit.apply(side.flats))
             elapsed = side.call(edit.slot, self.call_limit_s, contestant.which, edit.seed)
             if i > 0:  # the first call of a block only warms up

@@ -14,8 +14,9 @@ import torch
 
 from harness.worker import environment
 from harness.worker.compare import Comparison, Tolerance
+from harness.worker.inputs import rewrite
 from harness.worker.model import Evaluation, EvaluationRequest, Status
-from harness.worker.side import Side
+from harness.worker.side import ChildFailure, Side
 from harness.worker.state import Matching
 
 LOAD_LIMIT_S = 60.0
@@ -50,9 +51,12 @@ class Trial:
         self.state_layout: list[dict[str, Any]] = []
         self.slots = 2
         self.stable = True  # equal inputs and seeds give equal outputs
+        self.mutates = False  # the reference changes its inputs
+        self.takes_edits = True  # the reference takes inputs with exchanged elements
         # Known once the candidate has been looked at:
         self.interpreted = False
         self.matching = Matching([], needed=False)
+        self.weights: int | None = None  # the seed that perturbs the weights; None: initial ones
         # Filled by the rounds:
         self.comparison = Comparison()
         self.rounds = 0
@@ -73,16 +77,47 @@ class Trial:
 
     def hand_over(self, slot: int) -> None:
         """The same contents for the candidate."""
-        for theirs, ours in zip(self.candidate.flats[slot], self.reference.flats[slot], strict=True):
-            theirs.copy_(ours)
+        rewrite(self.candidate.flats[slot], self.reference.flats[slot])
 
     def call_reference(self, slot: int, seed: int) -> float:
         return self.reference.call(slot, self.request.run_limit_s, "eager", seed)
 
+    def probe_reference(self, slot: int, seed: int) -> None:
+        """Calls the reference and leaves the slot as it was."""
+        kept = self.contents(slot) if self.mutates else []
+        try:
+            self.call_reference(slot, seed)
+        finally:
+            if kept:
+                rewrite(self.reference.flats[slot], kept)
+
     def reference_output(self, slot: int, seed: int) -> list[torch.Tensor]:
-        """A copy of what the reference returns for a slot."""
-        self.call_reference(slot, seed)
+        """A copy of what the reference returns for a slot, which stays as it was."""
+        self.probe_reference(slot, seed)
         return [t.clone() for t in self.reference.outputs]
+
+    def reference_takes(self, slot: int) -> bool:
+        """Whether the reference returns, with finite results, for what the slot holds."""
+        try:
+            self.probe_reference(slot, self.seed())
+        except ChildFailure as failure:
+            if failure.log:  # it raised; a reference that died ends the trial
+                return False
+            raise
+        return all_finite(self.reference.outputs)
+
+    def refuse_edits(self) -> None:
+        self.takes_edits = False
+        self.flag("edits-skipped", "info", "the reference does not take inputs with exchanged elements")
+
+    def contents(self, slot: int) -> list[torch.Tensor]:
+        """A copy of what a slot holds."""
+        return [t.clone() for t in self.reference.flats[slot]]
+
+    def draw(self) -> list[torch.Tensor]:
+        """New inputs under a new secret seed; the last slot is overwritten."""
+        self.fresh(self.slots - 1)
+        return self.contents(self.slots - 1)
 
 
 def same_bytes(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:

@@ -63,6 +63,7 @@ def _run_judge(kind: str, fd: int) -> None:
     code = 70
     try:
         sandbox.die_with_parent()
+        sandbox.adopt_orphans()
         os.setsid()
         channel = Channel(socket.socket(fileno=fd), LARGE_FRAME)
         _JOBS[kind](channel)
@@ -82,7 +83,7 @@ def _evaluate(channel: Channel) -> None:
     from harness.worker.candidate import CandidateServer
     from harness.worker.judge import judge
     from harness.worker.model import EvaluationRequest
-    from harness.worker.processes import fork_jailed
+    from harness.worker.processes import fork_jailed, kill_descendants
     from harness.worker.trial import Trial
 
     # Both children first: they inherit neither the request nor any thread.
@@ -92,7 +93,7 @@ def _evaluate(channel: Channel) -> None:
     for child in children:
         child.log.start()
     message = channel.receive()
-    _watch(channel, children)
+    _watch(channel)
 
     import random
 
@@ -111,8 +112,7 @@ def _evaluate(channel: Channel) -> None:
     try:
         evaluation = judge(trial, require_sandbox=message["require_sandbox"])
     finally:
-        for child in children:
-            child.kill()
+        kill_descendants()
     channel.send({"evaluation": evaluation.to_json()})
 
 
@@ -122,12 +122,13 @@ def _look(op: str) -> Callable[[Channel], None]:
     def job(channel: Channel) -> None:
         import random
 
+        from harness.worker.processes import kill_descendants
         from harness.worker.side import ChildFailure, Side
 
         child = _fork_reference()
         child.log.start()
         message = channel.receive()
-        _watch(channel, [child])
+        _watch(channel)
         side = Side(child, random.SystemRandom())
         _enter(side, message)
         question = {
@@ -141,7 +142,7 @@ def _look(op: str) -> Callable[[Channel], None]:
         except ChildFailure as failure:
             answer = {"failure": str(failure).removeprefix("InvalidProblem: "), "log": failure.log}
         finally:
-            child.kill()
+            kill_descendants()
         channel.send(answer)
 
     return job
@@ -169,14 +170,14 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _watch(channel: Channel, children: list[Any]) -> None:
+def _watch(channel: Channel) -> None:
     """Ends everything when the executor closes its end, as it does on Ctrl-C."""
+    from harness.worker.processes import kill_descendants
 
     def wait() -> None:
         with contextlib.suppress(OSError):
             channel.sock.recv(1, socket.MSG_PEEK)
-        for child in children:
-            child.kill()
+        kill_descendants()
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -27,6 +27,18 @@ def get_init_inputs():
 SAME = PROBLEM.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
 
 
+def own(source: str) -> str:
+    return source.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+
+
+def with_forward(body: str, inputs: str) -> str:
+    source = PROBLEM.replace("return torch.softmax(x, -1)", body)
+    return source.replace("[torch.rand(512, 2048)]", inputs)
+
+
+SPD = "[(lambda a: a @ a.t() + 48 * torch.eye(48))(torch.rand(48, 48))]"
+
+
 def test_reference_against_itself_is_about_one(evaluate: Evaluate) -> None:
     result = evaluate(PROBLEM, SAME, timing_budget_s=1.5)
     assert result.status == "correct", result.reason
@@ -50,6 +62,46 @@ def test_a_slower_candidate_is_seen_to_be_slower(evaluate: Evaluate) -> None:
     result = evaluate(PROBLEM, wasteful, timing_budget_s=1.5)
     assert result.speedup_ci is not None
     assert result.speedup_ci[1] < 0.7
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        with_forward("return torch.linalg.cholesky(x + 0 * x.clamp(min=1))", SPD),
+        with_forward("assert torch.equal(x, x.t())\n        return torch.linalg.cholesky(x)", SPD),
+        with_forward("return torch.sqrt(x[1:] - x[:-1])", "[torch.rand(900).cumsum(0)]"),
+    ],
+    ids=["cholesky", "symmetric", "sorted"],
+)
+def test_reference_that_takes_no_exchanged_elements(evaluate: Evaluate, problem: str) -> None:
+    """Its domain holds in the timed calls, too, also where one exchange went well by chance."""
+    result = evaluate(problem, own(problem), timing_budget_s=0.3)
+    assert result.status == "correct", result.reason
+    assert result.timed
+    assert result.correctness is not None
+    assert result.correctness["timed_checks"] > 5
+    if "assert" in problem:
+        assert "edits-skipped" in [f["rule"] for f in result.flags]
+
+
+IN_PLACE = with_forward("return x.add_(1)", "[torch.rand(300)]")
+
+
+def test_reference_that_changes_its_inputs(evaluate: Evaluate) -> None:
+    result = evaluate(IN_PLACE, own(IN_PLACE), timing_budget_s=0.3)
+    assert result.status == "correct", result.reason
+    assert "mutates-inputs" in [f["rule"] for f in result.flags]
+    assert "random-output" not in [f["rule"] for f in result.flags]
+    leaves_it = evaluate(IN_PLACE, own(IN_PLACE).replace("x.add_(1)", "x + 1"))
+    assert leaves_it.status == "incorrect"
+    assert "input 0 after the call" in leaves_it.reason
+    assert "which the reference does not" not in leaves_it.reason
+
+
+@pytest.mark.full
+def test_reference_that_changes_its_inputs_against_compile(evaluate: Evaluate) -> None:
+    result = evaluate(IN_PLACE, own(IN_PLACE), timing_budget_s=0.3, baseline="compile")
+    assert result.status == "correct", result.reason
 
 
 @pytest.mark.full

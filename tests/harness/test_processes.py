@@ -18,7 +18,7 @@ from harness.worker.wire import Channel, Closed, Late, WireError, channel_pair
 SCRIPT = """
 import os, sys, time
 from harness.worker import sandbox
-from harness.worker.processes import fork_jailed
+from harness.worker.processes import fork_jailed, kill_descendants
 if sys.argv[1] == "none":
     sandbox._unshare = lambda flag: "not permitted here"
 
@@ -31,21 +31,26 @@ def run(channel, report):
             os._exit(0)
     time.sleep(0.3)
     channel.send({"report": report})
+    if sys.argv[3] == "dies":
+        os._exit(1)
     channel.receive()
 
 child = fork_jailed(run)
 child.log.start()
 report = child.channel.receive(20)["report"]
+if sys.argv[3] == "dies":
+    child.exit_status(5)
 start = time.monotonic()
-child.kill()
+kill_descendants()
 print(report["pid-namespace"], time.monotonic() - start < 5)
 """
 
 
+@pytest.mark.parametrize("end", ["waits", "dies"])
 @pytest.mark.parametrize("namespaces", ["all", "none"])
-def test_kill_reaches_every_descendant(namespaces: str, repository: Path) -> None:
-    name = f"ke-sleeper-{namespaces}-{os.getpid()}"
-    command = [sys.executable, "-c", SCRIPT, namespaces, name]
+def test_kill_reaches_every_descendant(namespaces: str, end: str, repository: Path) -> None:
+    name = f"ke-sleeper-{namespaces}-{end}-{os.getpid()}"
+    command = [sys.executable, "-c", SCRIPT, namespaces, name, end]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=repository)
     assert done.stdout.strip().endswith("True"), done.stderr
     if namespaces == "none":

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from harness import Evaluation, LocalExecutor
+from harness.worker.rounds import _compare_values
+from harness.worker.side import Mismatch
 
 Evaluate = Callable[..., Evaluation]
 Body = Callable[..., str]
@@ -68,7 +70,7 @@ def test_candidate_that_cannot_start(
         ("os.abort()", ("runtime_error", "SIGABRT")),
         ("import ctypes; ctypes.string_at(0)", ("runtime_error", "SIGSEGV")),
         ("return torch.empty(1 << 40)", ("runtime_error", "memory limit")),
-        ("keep = []\nwhile True: keep.append(bytearray(1 << 28))", ("runtime_error", "memory limit")),
+        ("keep = []\nwhile True: keep.append(bytearray(1 << 26))", ("runtime_error", "memory limit")),
         ("while True: os.write(1, b'x' * 65536)", ("runtime_error", "output limit")),
     ],
 )
@@ -76,7 +78,7 @@ def test_broken_forward(
     evaluate: Evaluate, body: Body, norm_problem: str, forward: str, expected: tuple[str, str]
 ) -> None:
     status, words = expected
-    result = evaluate(norm_problem, body(forward), memory_limit=2 << 30)
+    result = evaluate(norm_problem, body(forward), memory_limit=512 << 20)
     assert (result.status, words in result.reason) == (status, True), f"{result.status}: {result.reason}"
     assert "\n" not in result.reason
     assert result.speedup is None
@@ -189,3 +191,90 @@ def _wait_for(condition: Callable[[], bool], limit_s: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.05)
+
+
+BUFFERS = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.ones(6, 6).tril().bool())
+        self.register_buffer("order", torch.arange(6).flip(0))
+    def forward(self, x):
+        return x.masked_fill(~self.mask, 0.0)[:, self.order]
+def get_inputs():
+    return [torch.randn(4, 6, 6)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_buffers_that_are_no_weights_are_loaded_by_name(evaluate: Evaluate, executor: LocalExecutor) -> None:
+    blank = BUFFERS.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+    blank = blank.replace("torch.ones(6, 6).tril().bool()", "torch.zeros(6, 6, dtype=torch.bool)")
+    blank = blank.replace("torch.arange(6).flip(0)", "torch.zeros(6, dtype=torch.int64)")
+    assert evaluate(BUFFERS, blank).status == "correct"
+    seed = evaluate(BUFFERS, executor.compiler_source(BUFFERS), build_limit_s=300.0)
+    assert seed.status == "correct", seed.reason
+
+
+COUNTED = """
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(8)
+    def forward(self, x):
+        return self.norm(x)
+def get_inputs():
+    return [torch.randn(32, 8)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_state_that_forward_changes(evaluate: Evaluate) -> None:
+    same = COUNTED.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+    result = evaluate(COUNTED, same)
+    assert result.status == "correct", result.reason
+    assert [(f["rule"], f["severity"]) for f in result.flags] == [("mutates-state", "info")]
+    frozen = same.replace(
+        "return self.norm(x)",
+        "n = self.norm\n        return torch.nn.functional.batch_norm(x, None, None, n.weight, n.bias, True)",
+    )
+    result = evaluate(COUNTED, frozen)
+    assert result.status == "correct", result.reason
+    assert "state-not-updated" in [f["rule"] for f in result.flags]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b'{"ok": true}', b'{"state": 3}', b'{"state": [["ln.weight", true]]}', b'{"state": [[1, 2, "x"]]}'],
+)
+def test_forged_answer_to_the_build(evaluate: Evaluate, body: Body, norm_problem: str, frame: bytes) -> None:
+    top = (
+        f"frame = ({len(frame)}).to_bytes(4, 'little') + {frame!r}\n"
+        "for fd in range(3, 64):\n    try: os.write(fd, frame)\n    except OSError: pass\n"
+    )
+    result = evaluate(norm_problem, body(top=top))
+    assert result.status == "runtime_error", result.reason
+    assert "private channel" in result.reason
+
+
+def test_plain_values_are_compared() -> None:
+    nan = float("nan")
+    _compare_values([nan, 1.0, "a"], [nan, 1.0 + 1e-9, "a"], "test")
+    for wrong in ([nan, 2.0, "a"], [nan, 1.0], [nan, 1.0, "a", 4], [0.0, 1.0, "a"]):
+        with pytest.raises(Mismatch):
+            _compare_values(wrong, [nan, 1.0, "a"], "test")
+
+
+def test_wrong_bfloat16_triton_candidate_is_incorrect_with_a_warning(evaluate: Evaluate) -> None:
+    problem = COUNTED.replace("self.norm = torch.nn.BatchNorm1d(8)", "pass")
+    problem = problem.replace("self.norm(x)", "x + 1").replace("randn(32, 8)", "randn(32, 8).bfloat16()")
+    wrong = problem.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
+    wrong = wrong.replace("x + 1", "x + 2")
+    kernel = "import triton\n@triton.jit\ndef kernel(x):\n    pass\n"
+    result = evaluate(problem, kernel + wrong)
+    assert result.status == "incorrect"
+    assert "interpreter-bfloat16" in [f["rule"] for f in result.flags]
