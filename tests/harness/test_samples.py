@@ -52,12 +52,16 @@ def test_sample(executor: LocalExecutor, evaluate: Callable[..., Evaluation], pa
         assert result.status == "correct", result.reason
         return
     contained = meta.get("accept_if_contained") and result.status == "correct"
-    if contained or path.name in NOT_YET_REJECTED:
+    if contained:
         return
-    if meta.get("neutral_ok") and result.status == "correct":
+    tolerated = meta.get("neutral_ok") or path.name in NOT_YET_REJECTED
+    if tolerated and result.status == "correct" and "max_honest_speedup" in meta:
         if any(f["rule"] == "busy-machine" for f in result.flags):
             pytest.skip("the machine is too busy to say that the speedup is an honest one")
         assert result.speedup is not None
         assert result.speedup <= meta["max_honest_speedup"]
+        return
+    if path.name in NOT_YET_REJECTED:
+        assert result.status not in ("harness_error", "invalid_problem"), result.reason
         return
     assert result.status not in ("correct", "harness_error", "invalid_problem"), result.reason
