@@ -49,6 +49,9 @@ def parse_answer(text: str, *, truncated: bool = False) -> Parsed:
             where = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
             problem = problem or f"the file is not valid Python: {getattr(error, 'msg', error)}{where}"
             continue
+        except (RecursionError, MemoryError):
+            problem = problem or "the file is nested too deeply"
+            continue
         if any(isinstance(node, ast.ClassDef) and node.name == CLASS for node in tree.body):
             return Parsed(source.strip("\n") + "\n", _hypothesis(text))
         problem = problem or f"no top-level class {CLASS}"

@@ -18,6 +18,7 @@ from ingest.traces.ncu import Launch
 
 HIGH = 60.0
 _MAX_TRACE_BYTES = 1 << 30
+_HEAD_BYTES = 1 << 18  # all that formats are recognised by, in any encoding
 _WANTED = (
     "duration_us", "memory_pct", "compute_pct", "dram_pct", "occupancy_pct", "registers_per_thread",
     "spilling_requests_pct", "waves_per_sm", "load_bytes_per_sector",
@@ -52,22 +53,28 @@ def diagnose_file(path: str | Path, ceilings: Mapping[str, float] | None = None)
     Raises Unreadable (a file that cannot be read) or Unsupported (a format without a parser).
     """
     path = Path(path)
+    # A large file of another kind need not be read and decoded to be refused.
+    _check_format(decode(read_bytes(path, _MAX_TRACE_BYTES, _HEAD_BYTES), path)[0])
     text, _ = decode(read_bytes(path, _MAX_TRACE_BYTES), path)
     return diagnose_text(text, ceilings)
 
 
 def diagnose_text(text: str, ceilings: Mapping[str, float] | None = None) -> dict[str, Any]:
     """As `diagnose_file`, for a text already read."""
-    if not ncu.sniff(text):
-        other = unsupported_format(text)
-        what = f"unsupported profiler format: {other}" if other else "not a profiler's output that is known"
-        raise Unsupported(what, "supported: Nsight Compute CSV (ncu --csv --page raw)")
+    _check_format(text)
     launches, errors = ncu.parse(text)
     return {
         "format": ncu.FORMAT,
         "kernels": [_kernel(group, ceilings or {}) for group in _grouped(launches)],
         "errors": errors,
     }
+
+
+def _check_format(text: str) -> None:
+    if not ncu.sniff(text):
+        other = unsupported_format(text)
+        what = f"unsupported profiler format: {other}" if other else "not a profiler's output that is known"
+        raise Unsupported(what, "supported: Nsight Compute CSV (ncu --csv --page raw)")
 
 
 def unsupported_format(text: str) -> str | None:

@@ -20,9 +20,10 @@ _SKIPPED_FOLDERS = {
 _SKIPPED_SUFFIXES = {".pyc", ".pyo", ".o", ".a", ".so", ".swp"}
 
 
-def walk(root: Path) -> Iterator[Path]:
+def walk(root: Path, unlisted: list[Path] | None = None) -> Iterator[Path]:
     """All files below `root` in a fixed order; every folder once, so that links cannot make a loop.
 
+    Folders that cannot be listed are left out, and appended to `unlisted` where it is given.
     Version control, caches and files that begin with a dot are left out. A folder with a SKILL.md is one
     unit: only that file is yielded.
     """
@@ -36,7 +37,8 @@ def walk(root: Path) -> Iterator[Path]:
             seen.add((stat.st_dev, stat.st_ino))
             entries = sorted(os.scandir(folder), key=lambda e: e.name)
         except OSError:
-            yield folder  # reading it will say why
+            if unlisted is not None:
+                unlisted.append(folder)
             return
         if any(e.name == "SKILL.md" for e in entries):
             yield folder / "SKILL.md"

@@ -19,6 +19,10 @@ class Unreadable(IngestError):
     """One file cannot be ingested; the others continue."""
 
 
+class Unavailable(Unreadable):
+    """A file or folder cannot be read now, which says nothing about its content: what is stored stays."""
+
+
 class Unsupported(Unreadable):
     """No loader reads this kind of file."""
 

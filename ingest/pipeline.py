@@ -22,7 +22,7 @@ from sqlmodel import select as select_rows
 from ingest import chunking
 from ingest.discover import ScopeFiles, walk
 from ingest.document import FileContent, LoadedDocument, Loader
-from ingest.errors import IngestError, PathMissing, Unreadable
+from ingest.errors import IngestError, PathMissing, Unavailable, Unreadable
 from ingest.reading import decode, read_bytes
 from ingest.registry import loader_for, loaders
 from ingest.report import IngestReport, Progress, ProgressCallback
@@ -33,7 +33,8 @@ from kb.errors import SkillInvalid
 from kb.locks import file_lock
 from kb.tables import Document, DocumentState, Skill, Source
 
-VISIBILITIES = ("shared", "local-only")
+LOCAL_ONLY = "local-only"
+VISIBILITIES = ("shared", LOCAL_ONLY)
 # Enough for full batches of the embedding model, few enough that progress is visible and a kill cheap.
 _BATCH_CHUNKS = 64
 _DATA_URI = re.compile(r"(data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+)*;base64,)[A-Za-z0-9+/=_-]{64,}")
@@ -41,11 +42,12 @@ _DATA_URI = re.compile(r"(data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+)*;base64,)[A-Za-z0
 
 @dataclass(frozen=True)
 class _Item:
-    """One file to look at. `path` is its name inside the source."""
+    """One file to look at. `path` is its name inside the source; `scope` is the source's, if it has one."""
 
     source_id: int
     path: str
     file: Path
+    scope: str | None
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ def ingest_paths(
     """Bring the knowledge base in line with files and folders.
 
     `scope` is the label of documents that do not name one in their front matter. `visibility` is
-    "shared" or "local-only"; without it a known source keeps what it has, and a new one is shared.
-    Files that cannot be read are listed in the report's `failed`; the others continue.
+    "shared" or "local-only". Without them a known source keeps what it has; a new one has no scope of its own
+    and is shared. Files that cannot be read are listed in the report's `failed`; the others continue.
     Raises PathMissing before anything is changed, StoreLocked when another ingestion takes too long.
     """
     if visibility is not None and visibility not in VISIBILITIES:
@@ -78,21 +80,19 @@ def ingest_paths(
     for root in roots:
         if not root.exists() and not root.is_symlink():
             raise PathMissing(f"{root} does not exist", "check the path")
-    run = Ingestion(kb, scope=scope, progress=progress)
+    label = scopes.normalise(scope) if scope else None
+    run = Ingestion(kb, progress=progress)
     with run.exclusive():
         for root in roots:
-            run.add_root(root.resolve(), visibility)
+            run.add_root(root.resolve(), visibility, label)
         return run.finish()
 
 
 class Ingestion:
     """One run: roots are added, then `finish` does the work. Use inside `exclusive`."""
 
-    def __init__(
-        self, kb: KnowledgeBase, *, scope: str | None = None, progress: ProgressCallback | None = None
-    ) -> None:
+    def __init__(self, kb: KnowledgeBase, *, progress: ProgressCallback | None = None) -> None:
         self._kb = kb
-        self._scope = scopes.normalise(scope) if scope else None
         self._progress = progress or (lambda _: None)
         self._scope_files = ScopeFiles()
         self._writer = DocumentWriter(kb)
@@ -100,6 +100,7 @@ class Ingestion:
         self._items: dict[tuple[int, str], _Item] = {}
         self._swept: list[Path] = []  # folders whose vanished documents are forgotten
         self._swept_sources: set[int] = set()  # the same for whole sources, wherever they were before
+        self._unlisted: list[Path] = []  # folders of which nothing is known now, so nothing is forgotten
         self._started = time.monotonic()
         self._registry = json.dumps([(x.name, x.version, x.priority) for x in loaders()])
 
@@ -118,6 +119,7 @@ class Ingestion:
         self,
         root: Path,
         visibility: str | None = None,
+        scope: str | None = None,
         *,
         key: str = "",
         name: str = "",
@@ -127,36 +129,46 @@ class Ingestion:
 
         `key` makes a source that keeps its identity when its root moves; `without` names files at the root.
         """
-        source = self._source(root, visibility, key, name)
+        source = self._source(root, visibility, scope, key, name)
         assert source.id is not None
         base = Path(source.root)
         if key:
             self._swept_sources.add(source.id)
         if not root.is_dir():
-            self._add(source.id, base, root)
+            self._add(source, root)
             return source.id
         self._swept.append(root)
-        inner = self._sources_inside(base)
+        inner = self._sources_inside(base, root, visibility, scope)
         left_out = {root / name for name in without}
-        for file in (f for f in walk(root) if f not in left_out):
-            # A file of a source of its own inside this one stays there, with that source's visibility.
-            owner = next((s for s in inner if file.is_relative_to(s.root)), source)
-            self._add(owner.id or 0, Path(owner.root), file)
+        for file in (f for f in walk(root, self._unlisted) if f not in left_out):
+            # A file of a source of its own inside this one stays there.
+            self._add(next((s for s in inner if file.is_relative_to(s.root)), source), file)
         return source.id
 
-    def _add(self, source_id: int, base: Path, file: Path) -> None:
+    def _add(self, source: Source, file: Path) -> None:
+        base = Path(source.root)
         path = _relative(file, base) if file != base else printable(file.name)
-        self._items[(source_id, path)] = _Item(source_id, path, file)
+        self._items[(source.id or 0, path)] = _Item(source.id or 0, path, file, source.scope or None)
 
-    def _sources_inside(self, base: Path) -> list[Source]:
-        """Sources below `base`, the deepest first."""
+    def _sources_inside(
+        self, base: Path, root: Path, visibility: str | None, scope: str | None
+    ) -> list[Source]:
+        """Sources below `base`, the deepest first. What is said of `root` holds for those below it, except
+        that "shared" publishes none of them.
+        """
         with self._kb.session() as session:
             rows = session.exec(select_rows(Source)).all()
-        inside = [s for s in rows if Path(s.root) != base and Path(s.root).is_relative_to(base)]
+            inside = [s for s in rows if Path(s.root) != base and Path(s.root).is_relative_to(base)]
+            for source in inside:
+                if source.key == source.root and Path(source.root).is_relative_to(root):
+                    source.visibility = visibility if visibility == LOCAL_ONLY else source.visibility
+                    source.scope = scope or source.scope
+                    session.add(source)
+            session.commit()
         return sorted(inside, key=lambda s: (-len(s.root), s.root))
 
-    def _source(self, root: Path, visibility: str | None, key: str, name: str) -> Source:
-        """The source of exactly this root; else a known folder around it of the same visibility; else new."""
+    def _source(self, root: Path, visibility: str | None, scope: str | None, key: str, name: str) -> Source:
+        """The source of exactly this root; else a known folder around it, told the same; else a new one."""
         key = key or printable(str(root))
         with self._kb.session() as session:
             sources = session.exec(select_rows(Source)).all()
@@ -165,7 +177,10 @@ class Ingestion:
                 around = [
                     s
                     for s in sources
-                    if root.is_relative_to(s.root) and visibility in (None, s.visibility) and s.key == s.root
+                    if root.is_relative_to(s.root)
+                    and s.key == s.root
+                    and visibility in (None, s.visibility)
+                    and scope in (None, s.scope)
                 ]
                 found = max(around, key=lambda s: len(s.root), default=None)
             if found is None:
@@ -175,6 +190,7 @@ class Ingestion:
             if found.key == key:
                 found.root = printable(str(root))
                 found.visibility = visibility or found.visibility
+                found.scope = scope or found.scope
             session.add(found)
             session.commit()
             return found
@@ -186,6 +202,8 @@ class Ingestion:
         items = [self._items[k] for k in sorted(self._items)]
         # What vanished goes first: a skill that moved must not collide with itself.
         self._forget_vanished(known)
+        for folder in self._unlisted:
+            self._report_failure(folder, "the folder cannot be listed")
         batch: list[NewDocument] = []
         for done, item in enumerate(items, start=1):
             document = self._examine(item, known.get((item.source_id, item.path)))
@@ -221,6 +239,7 @@ class Ingestion:
                 (i, (source_id, path))
                 for i, source_id, path, location in rows
                 if (source_id, path) not in self._items
+                and not any(Path(location).is_relative_to(folder) for folder in self._unlisted)
                 and (
                     source_id in self._swept_sources
                     or location in locations
@@ -240,12 +259,15 @@ class Ingestion:
             label = self._scope_files.scope_of(item.file)
             if known is not None and known.state == DocumentState.EMBEDDED and known.sha256 == sha256:
                 loader = next((x for x in loaders() if x.name == known.loader), None)
-                if loader is not None and known.recipe == self._recipe(loader, item.file, label):
+                if loader is not None and known.recipe == self._recipe(loader, item, label):
                     self._report.unchanged += 1
                     return None
             return self._parse(item, data, sha256, label)
         except (Unreadable, SkillInvalid) as error:
-            self._fail(item, str(error))
+            if known is not None and isinstance(error, Unavailable):
+                self._report_failure(item.file, str(error))
+            else:
+                self._fail(item, str(error))
         except RecursionError:
             self._fail(item, "nested too deeply")
         return None
@@ -269,11 +291,12 @@ class Ingestion:
             path=item.path,
             location=printable(str(item.file)),
             sha256=sha256,
-            recipe=self._recipe(loader, item.file, label),
+            recipe=self._recipe(loader, item, label),
             text=text,
             loader=loader.name,
             kind=loaded.kind,
-            scope=self._effective_scope(loaded, label),
+            # What the document says of itself, then what the caller says, then the scope file.
+            scope=loaded.scope or item.scope or label or scopes.GENERIC,
             title=loaded.title.encode("utf-8", "replace").decode(),
             size=len(data),
             meta=loaded.meta,
@@ -284,17 +307,13 @@ class Ingestion:
             traces=loaded.traces,
         )
 
-    def _effective_scope(self, loaded: LoadedDocument, label: str | None) -> str:
-        """What the document says of itself, then what the caller says, then the scope file."""
-        return loaded.scope or self._scope or label or scopes.GENERIC
-
-    def _recipe(self, loader: Loader, file: Path, label: str | None) -> str:
+    def _recipe(self, loader: Loader, item: _Item, label: str | None) -> str:
         """Everything but the file's bytes that its chunks depend on."""
         digest = hashlib.sha256()
-        parts = [self._registry, chunking.VERSION, self._kb.embedder.model_id, self._scope, label]
-        parts.append(printable(str(file)))  # skills and the library know where they lie
+        parts = [self._registry, chunking.VERSION, self._kb.embedder.model_id, item.scope, label]
+        parts.append(printable(str(item.file)))  # skills and the library know where they lie
         digest.update(json.dumps(parts).encode())
-        for dependency in loader.dependencies(file):
+        for dependency in loader.dependencies(item.file):
             digest.update(f"{dependency.name}\x00".encode("utf-8", "surrogateescape"))
             try:
                 digest.update(hashlib.sha256(dependency.read_bytes()).digest())
@@ -330,12 +349,16 @@ class Ingestion:
             if owner == here:
                 kept.append(document)
             else:
-                item = _Item(*here, Path(document.location))
+                item = _Item(*here, Path(document.location), None)
                 self._fail(item, f"a skill named {name!r} exists already in {location}")
         return kept
 
+    def _report_failure(self, file: Path, error: str) -> None:
+        self._report.failed.append({"path": printable(str(file)), "error": error})
+
     def _fail(self, item: _Item, error: str) -> None:
-        self._report.failed.append({"path": printable(str(item.file)), "error": error})
+        """Report a file, and forget what it held before."""
+        self._report_failure(item.file, error)
         self._writer.fail(item.source_id, item.path, printable(str(item.file)), error)
 
 
@@ -346,6 +369,8 @@ def _load(file: FileContent) -> tuple[Loader, LoadedDocument]:
         return loader, loader.load(file)
     except (Unreadable, RecursionError, MemoryError):
         raise
+    except OSError as error:  # of a file that belongs to this one
+        raise Unavailable(f"{error.filename or file.path.name}: {error.strerror or error}") from error
     except Exception as error:
         raise Unreadable(f"the {loader.name} loader failed: {type(error).__name__}: {error}") from error
 

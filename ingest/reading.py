@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
-from ingest.errors import Unreadable
+from ingest.errors import Unavailable, Unreadable
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -28,12 +28,13 @@ _MAGIC = (
 _NEEDS_READER = {".pdf", ".ipynb", ".html", ".htm", ".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
 
 
-def read_bytes(path: Path, max_bytes: int) -> bytes:
-    """The file's content. Raises Unreadable for what is too large, special or not permitted."""
+def read_bytes(path: Path, max_bytes: int, first: int | None = None) -> bytes:
+    """The file's content, or the `first` bytes of it.
+
+    Raises Unreadable for what is too large, special or gone, Unavailable for what cannot be read now.
+    """
     try:
         stat = path.stat()
-        if path.is_dir():
-            raise Unreadable("the folder cannot be listed")
         if not path.is_file():
             raise Unreadable("not a regular file")
         if stat.st_size > max_bytes:
@@ -42,11 +43,13 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
                 "raise KERNELEVOLVE_MAX_FILE_MB to read it",
             )
         with path.open("rb") as file:
-            data = file.read(max_bytes + 1)  # it may grow while we read
-    except PermissionError:
-        raise Unreadable("permission denied") from None
-    except OSError as error:
+            data = file.read(max_bytes + 1 if first is None else first)  # it may grow while we read
+    except FileNotFoundError as error:
         raise Unreadable(error.strerror or str(error)) from error
+    except PermissionError:
+        raise Unavailable("permission denied") from None
+    except OSError as error:
+        raise Unavailable(error.strerror or str(error)) from error
     if len(data) > max_bytes:
         raise Unreadable(f"too large: over {max_bytes / 1e6:.0f} MB")
     if not data.strip():

@@ -73,6 +73,7 @@ class Source(SQLModel, table=True):
     name: str
     root: str
     visibility: str = "shared"  # "shared" | "local-only"
+    scope: str = ""  # what the caller said last; empty: scope files and the documents themselves decide
     digest: str = ""  # of the whole content; lets an unchanged library skip the walk
     created: datetime = _created()
 

@@ -7,6 +7,7 @@ by lines and a note says so.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from ingest.document import FileContent, LoadedDocument, LoadedSection, Loader
@@ -73,15 +74,21 @@ def _definitions(code: str) -> Iterator[tuple[int, int, str]]:
     stack: list[bool] = []  # for every open brace: does it count?
     begin = 0  # where the text of the current declaration starts
     opened: tuple[int, str] | None = None
+    ends = [match.start() for match in re.finditer(r"\n", code)]
+
+    def line_of(position: int) -> int:
+        return bisect_left(ends, position) + 1
+
     for match in re.finditer(r"[{};]", code):
         char, at = match[0], match.start()
         if char == "{":
-            declaration = code[begin:at]
+            # Inside a definition nobody asks what the brace belongs to; slicing there would cost a square.
+            declaration = code[begin:at] if depth == 0 else ""
             counts = depth > 0 or not _TRANSPARENT.search(declaration.rstrip())
             if counts and depth == 0:
                 heading = _heading_of(declaration)
                 lead = len(declaration) - len(declaration.lstrip())
-                opened = (code.count("\n", 0, begin + lead) + 1, heading) if heading else None
+                opened = (line_of(begin + lead), heading) if heading else None
             stack.append(counts)
             depth += counts
             begin = at + 1 if not counts else begin
@@ -93,7 +100,7 @@ def _definitions(code: str) -> Iterator[tuple[int, int, str]]:
             if depth == 0:
                 begin = at + 1
                 if counts and opened is not None:
-                    yield opened[0], code.count("\n", 0, at) + 1, opened[1]
+                    yield opened[0], line_of(at), opened[1]
                     opened = None
         elif depth == 0:
             begin = at + 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
-from datetime import date, datetime
+from collections.abc import Sequence
+from datetime import date, datetime, time
 from itertools import count
 from typing import Any
 
@@ -71,21 +72,33 @@ def front_matter(lines: Sequence[str]) -> tuple[dict[str, Any], int]:
         return {}, end + 1
     if not isinstance(data, dict):
         raise Unreadable("front matter must be a mapping of keys to values")
+    return plain(data, "front matter"), end + 1
+
+
+def plain(data: dict[Any, Any], what: str) -> dict[str, Any]:
+    """What YAML or TOML gave, as JSON can hold it: dates and times become ISO text.
+
+    Raises Unreadable for values of other types, and for too many of them: aliases multiply without bound.
+    """
     budget = count(1)
-    return {str(k): _plain(v, budget) for k, v in data.items()}, end + 1
 
+    def convert(value: Any) -> Any:
+        if next(budget) > _MAX_VALUES:
+            raise Unreadable(f"{what} has more than {_MAX_VALUES} values")
+        if isinstance(value, date | datetime | time):
+            return value.isoformat()
+        if isinstance(value, dict):
+            return {str(k): convert(v) for k, v in value.items()}
+        if isinstance(value, list | tuple | set):
+            return [convert(v) for v in value]
+        if isinstance(value, str):
+            return value.encode("utf-8", "replace").decode("utf-8")  # escapes can make lone surrogates
+        if isinstance(value, bool | int | None) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        shown = value if isinstance(value, float) else f"binary ({type(value).__name__})"
+        raise Unreadable(f"{what}: a value cannot be stored: {shown}")
 
-def _plain(value: Any, budget: Iterator[int]) -> Any:
-    """YAML's dates as ISO text: the metadata is stored as JSON. Aliases can multiply without bound."""
-    if next(budget) > _MAX_VALUES:
-        raise Unreadable(f"front matter has more than {_MAX_VALUES} values")
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {str(k): _plain(v, budget) for k, v in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(v, budget) for v in value]
-    return value
+    return {str(k): convert(v) for k, v in data.items()}
 
 
 def find_headings(lines: Sequence[str], first: int) -> list[tuple[int, int, str]]:

@@ -26,8 +26,9 @@ class PythonLoader(Loader):
         module = file.path.stem
         try:
             tree = ast.parse(file.text)
-        except (SyntaxError, ValueError, RecursionError) as error:
-            note = f"not valid Python ({error}); cut by lines instead of by definitions"
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last for deep nesting
+            reason = str(error) or "nested too deeply"
+            note = f"not valid Python ({reason}); cut by lines instead of by definitions"
             whole = LoadedSection(module, 1, max(1, len(lines)))
             return LoadedDocument(title=module, sections=[whole], notes=[*file.notes, note])
         doc = ast.get_docstring(tree) or ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ingest.document import FileContent, LoadedDocument, Loader
 from ingest.errors import Unreadable
-from ingest.loaders.markdown import MarkdownLoader, front_matter
+from ingest.loaders.markdown import MarkdownLoader, front_matter, plain
 from kb import scope as scopes
 from kb.skills import NewSkill
 
@@ -82,8 +82,8 @@ def _spec(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return plain(tomllib.loads(path.read_text(encoding="utf-8")), "skill.toml")
+    except ValueError as error:
         raise Unreadable(f"skill.toml: {error}") from error
 
 
@@ -93,7 +93,7 @@ def _evidence(path: Path) -> tuple[dict[str, Any], ...]:
         return ()
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise Unreadable(f"{EVIDENCE}: {error}") from error
     if isinstance(data, dict):
         data = data.get("records", data.get("evidence", [data]))

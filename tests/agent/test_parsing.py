@@ -63,3 +63,13 @@ def test_a_truncated_answer_is_not_taken_for_a_file():
     with pytest.raises(Unparseable, match="cut off"):
         parse_answer(f"```python\n{FILE}", truncated=True)
     assert parse_answer(f"```python\n{FILE}```\nThis", truncated=True).source == FILE
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError()])
+def test_an_answer_nested_beyond_the_parser_is_unparseable(monkeypatch, error):
+    def fail(_source):
+        raise error
+
+    monkeypatch.setattr("ast.parse", fail)
+    with pytest.raises(Unparseable, match="nested too deeply"):
+        parse_answer("class ModelNew: pass")

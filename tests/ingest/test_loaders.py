@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,35 @@ def test_all_built_in_loaders_are_registered() -> None:
     names = [loader.name for loader in loaders()]
     assert names[0] == "skill"
     assert set(names) >= {"c", "markdown", "nsight-compute", "python", "skill", "text", "unsupported-trace"}
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError("maximum recursion depth exceeded")])
+def test_python_nested_beyond_the_parser_is_still_read(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(_: str) -> None:
+        raise error
+
+    monkeypatch.setattr("ast.parse", fail)
+    document = load("deep.py", "x = 1\n")
+    assert [s.heading_path for s in document.sections] == ["deep"]
+    assert "not valid Python" in document.notes[0]
+
+
+def test_large_c_file_takes_linear_time() -> None:
+    body = "if (x) { y = 1; }\n" * 100_000
+    started = time.monotonic()
+    document = load("k.cpp", f"void first() {{\n{body}}}\n" + "void f() {}\n" * 5000)
+    assert time.monotonic() - started < 5
+    assert document.sections[0].end_line == 100_002
+    assert document.sections[-2].start_line == 105_002
+
+
+def test_values_that_json_cannot_hold_are_named() -> None:
+    from ingest.loaders.markdown import front_matter
+
+    meta = front_matter(["---", "at: 2026-01-02 03:04:05", 'name: "a\\ud800b"', "---"])[0]
+    assert meta == {"at": "2026-01-02T03:04:05", "name": "a?b"}
+    for value in ("!!binary aGVsbG8=", ".nan"):
+        with pytest.raises(Unreadable, match="front matter: a value cannot be stored"):
+            front_matter(["---", f"x: [{value}]", "---"])

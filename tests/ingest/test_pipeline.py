@@ -354,3 +354,70 @@ def test_progress_reaches_the_total(kb: KnowledgeBase, corpus: Path) -> None:
     seen: list[Progress] = []
     ingest_paths(kb, [corpus], progress=seen.append)
     assert [(p.done, p.total) for p in seen] == [(i, 4) for i in range(1, 5)]
+
+
+def test_folder_that_becomes_local_only_takes_inner_sources_along(kb: KnowledgeBase, corpus: Path) -> None:
+    ingest_paths(kb, [corpus / "rocm.md"])
+    ingest_paths(kb, [corpus / "guides"], visibility="shared")
+    ingest_paths(kb, [corpus], visibility="local-only")
+    hits = kb.query("tiles wavefront sum", k=50).hits
+    assert {h.path for h in hits} == {"rocm.md", "kernel.py", "tiling.md", "vectors.txt"}
+    assert all(h.local_only for h in hits)
+    ingest_paths(kb, [corpus], visibility="shared")
+    assert {h.path for h in kb.query("tiles wavefront sum", k=50).hits if not h.local_only} == {"kernel.py"}
+
+
+def test_scope_is_remembered_per_source(kb: KnowledgeBase, corpus: Path) -> None:
+    ingest_paths(kb, [corpus / "guides"], scope="opencl")
+    assert counts(ingest_paths(kb, [corpus / "guides"])) == (0, 0, 2, 0)
+    assert set(scopes_of(kb).values()) == {"opencl"}
+    ingest_paths(kb, [corpus])
+    assert scopes_of(kb)["tiling.md"] == "opencl"
+    assert scopes_of(kb)["kernel.py"] == "generic"
+    ingest_paths(kb, [corpus], scope="cpu")
+    ingest_paths(kb, [corpus])
+    assert set(scopes_of(kb).values()) == {"cpu", "amd-hip"}
+    ingest_paths(kb, [corpus / "kernel.py"], scope="triton")
+    ingest_paths(kb, [corpus])
+    assert scopes_of(kb)["kernel.py"] == "triton"
+
+
+def test_folder_that_cannot_be_listed_now_loses_nothing(
+    kb: KnowledgeBase, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_paths(kb, [corpus])
+    before = snapshot(kb)
+    real = os.scandir
+
+    def scandir(folder: Any) -> Any:
+        if Path(folder).name == "guides":
+            raise OSError(5, "Input/output error")
+        return real(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        report = ingest_paths(kb, [corpus])
+    assert counts(report) == (0, 0, 2, 0)
+    assert report.failed == [{"path": str(corpus / "guides"), "error": "the folder cannot be listed"}]
+    assert snapshot(kb) == before
+    assert counts(ingest_paths(kb, [corpus])) == (0, 0, 4, 0)
+
+
+def test_file_that_cannot_be_read_now_keeps_its_content(
+    kb: KnowledgeBase, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_paths(kb, [corpus])
+    before = snapshot(kb)
+    real = Path.open
+
+    def fail(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self.name == "rocm.md":
+            raise OSError(5, "Input/output error")
+        return real(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", fail)
+        report = ingest_paths(kb, [corpus])
+    assert report.failed == [{"path": str(corpus / "rocm.md"), "error": "Input/output error"}]
+    assert snapshot(kb) == before
+    assert counts(ingest_paths(kb, [corpus])) == (0, 0, 4, 0)

@@ -134,3 +134,31 @@ def test_invalid_skill_is_one_line(
     assert len(failed) == 1
     assert message in failed[0]["error"]
     assert "\n" not in failed[0]["error"]
+
+
+def test_dates_in_skill_toml_are_text(kb: KnowledgeBase, skills: Path) -> None:
+    (skills / "row-softmax" / "skill.toml").write_text("checked = 2026-01-02\n[[runs]]\nat = 03:04:05\n")
+    report = ingest_paths(kb, [skills])
+    assert (report.added, report.failed) == (3, [])
+    assert kb.skill("row-softmax").spec == {"checked": "2026-01-02", "runs": [{"at": "03:04:05"}]}
+
+
+def test_skill_that_cannot_be_stored_stops_only_itself(kb: KnowledgeBase, skills: Path) -> None:
+    (skills / "row-softmax" / "skill.toml").write_text("x = nan\n")
+    path = skills / "tile-transpose" / "SKILL.md"
+    path.write_text(path.read_text().replace("license: Apache-2.0", "license: !!binary aGVsbG8="))
+    report = ingest_paths(kb, [skills])
+    assert report.added == 1
+    errors = sorted(f["error"] for f in report.failed)
+    assert errors == [
+        "front matter: a value cannot be stored: binary (bytes)",
+        "skill.toml: a value cannot be stored: nan",
+    ]
+
+
+def test_skills_of_a_local_only_source_say_so(kb: KnowledgeBase, skills: Path) -> None:
+    ingest_paths(kb, [skills / "row-softmax"], visibility="local-only")
+    ingest_paths(kb, [skills])
+    found = {s.name: s.local_only for s in kb.find_skills("softmax rows", target="cpu")}
+    assert found == {"row-softmax": True, "tile-transpose": False}
+    assert kb.skill("row-softmax").local_only

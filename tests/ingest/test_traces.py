@@ -130,3 +130,17 @@ def test_header_without_kernels_and_other_text() -> None:
         diagnose_text(HEADER)
     with pytest.raises(Unsupported, match="not a profiler's output"):
         diagnose_text("hello")
+
+
+def test_large_file_of_another_kind_is_refused_by_its_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ingest.diagnose as module
+
+    sizes: list[int] = []
+    real = module.decode
+    monkeypatch.setattr(module, "decode", lambda data, path: (sizes.append(len(data)), real(data, path))[1])
+    (tmp_path / "large.csv").write_bytes(b"a,b\n1,2\n" * (1 << 20))
+    with pytest.raises(Unsupported, match="not a profiler"):
+        diagnose_file(tmp_path / "large.csv")
+    assert sum(sizes) <= 1 << 18

@@ -74,6 +74,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("root", sa.String(), nullable=False),
         sa.Column("visibility", sa.String(), nullable=False),
+        sa.Column("scope", sa.String(), nullable=False),
         sa.Column("digest", sa.String(), nullable=False),
         sa.Column("created", sa.DateTime(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
