@@ -12,8 +12,6 @@ from agent.recipe.partition import Partition
 from agent.recipe.region import Region
 from agent.recipe.skills import ExecutableSkill, Params
 
-STRICT_FLAGS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -39,7 +37,7 @@ def compose(
     choices: Mapping[str, Choice],
     *,
     state: Mapping[str, Mapping[str, tuple[tuple[int, ...], str]]],
-    flags: tuple[str, ...] = STRICT_FLAGS,
+    flags: tuple[str, ...],
 ) -> Composition:
     """The candidate in which every region with a choice is that skill's kernel and the rest are ATen calls.
 

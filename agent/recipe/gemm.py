@@ -88,6 +88,8 @@ def emit(
     text = skill.render(k=kernel, p=params, produced=produced, gemm=facts)
     if own:
         matrix_a, matrix_b = body.memory(_whole(a)), body.memory(where_b.buffer)
+        if where_b.offset:
+            matrix_b = f"{matrix_b}.view(-1)[{where_b.offset}:]"
         given = [matrix_a, matrix_b, body.memory(bias) if bias is not None else "None"]
         others = [x for x in kernel.arguments if x is not produced]
         arguments = [*given, *_arguments(others, origin, body)]

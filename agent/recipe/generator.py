@@ -42,7 +42,8 @@ class RecipeGenerator:
     """Implements `agent.generator.Generator` with retrieved skills; no model, no network.
 
     New skills come from `request.prompt.skills` only and guidance from `request.prompt.hits` only. Skills
-    that the parent already uses are inherited with it.
+    that the parent already uses are inherited with it: from the curated library, or as they were retrieved
+    before.
     """
 
     name = "recipe"
@@ -51,6 +52,7 @@ class RecipeGenerator:
     def __init__(self, executor: CompilerSource) -> None:
         self._executor = executor
         self._seeds: dict[str, str | None] = {}
+        self._retrieved: dict[str, ExecutableSkill] = {}
 
     def generate(self, request: GenerationRequest) -> Draft:
         """The next draft, or a mutation of the parent. Raises Exhausted when nothing new is left."""
@@ -67,16 +69,20 @@ class RecipeGenerator:
         if genome is None or parent is None:
             return self._draft(request, bench)
         known = bench.completed(genome)
-        if parent.evaluation.get("status") in _FAILED:
-            return self._repair(request, bench, known)
-        return self._mutate(request, bench, known)
+        failed = parent.evaluation.get("status") in _FAILED
+        draft = (self._repair if failed else self._mutate)(request, bench, known)
+        lost = genome.skills() - {s.name for s in skills}
+        if lost:
+            text = f"The parent's {', '.join(sorted(lost))} is not at hand any more and gave way. "
+            draft = replace(draft, hypothesis=text + draft.hypothesis)
+        return draft
 
-    @staticmethod
-    def _skills(request: GenerationRequest, genome: Genome | None) -> list[ExecutableSkill]:
+    def _skills(self, request: GenerationRequest, genome: Genome | None) -> list[ExecutableSkill]:
         skills = list(executable_skills(request.prompt.skills))
-        names = {s.name for s in skills}
-        inherited = {g.skill for g in genome.genes.values() if g.skill} if genome else set()
-        return [*skills, *executable_skills(curated(inherited - names))]
+        self._retrieved |= {s.name: s for s in skills}
+        wanted = (genome.skills() if genome else set()) - {s.name for s in skills}
+        before = [self._retrieved[name] for name in sorted(wanted) if name in self._retrieved]
+        return [*skills, *before, *executable_skills(curated(wanted - set(self._retrieved)))]
 
     # Drafts
 

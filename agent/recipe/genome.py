@@ -70,6 +70,10 @@ class Genome:
     avoid: tuple[str, ...] = ()
     change: Change | None = None
 
+    def skills(self) -> set[str]:
+        """Names of the skills in use."""
+        return {g.skill for g in self.genes.values() if g.skill is not None}
+
     def to_json(self) -> dict[str, Any]:
         return {
             "genes": {k: {"skill": g.skill, "params": g.params} for k, g in self.genes.items()},

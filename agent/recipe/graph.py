@@ -156,6 +156,9 @@ class Builder:
         tensors = [a for a in args if isinstance(a, Value)]
         if any(t.dtype not in ("float32", "bool", "int64") for t in tensors):
             raise Unsupported(f"{fn} on {[t.dtype for t in tensors]}")
+        fractions = [a for a in args if isinstance(a, float) and not a.is_integer()]
+        if fractions and fn not in ("where", "float") and tensors[0].dtype != "float32":
+            raise Unsupported(f"{fn} of {tensors[0].dtype} and {fractions[0]}")
         shape = broadcast(t.shape for t in tensors)
         return self.add("map", shape, dtype or result_dtype(fn, tensors), fn, args)
 

@@ -83,9 +83,11 @@ class Kernel:
                 pointer = f"p{len(self.arguments)}_{access.value.name}"
                 self._pointer[id(access)] = pointer
                 self.arguments.append(Argument(pointer, access, store))
-        self.staged = [
-            a for a in self.arguments if region.mode == "transpose" and not a.store and self._across(a.access)
-        ]
+        across = [a for a in self.arguments if not a.store and self._across(a.access)]
+        # Tiles have one direction: loads that are contiguous along a third axis are gathered.
+        self.staged = [a for a in across if _unit(a.access) == _unit(across[0].access)]
+        if region.mode == "transpose" and not self.staged:
+            raise Incompatible("no float32 load to transpose")
         self.stages = [self._stage(s) for s in range(self.plan.stages)]
 
     # Loop structure
@@ -181,11 +183,18 @@ class Kernel:
     @property
     def tile_axis(self) -> int:
         """The axis along which the staged loads of a transposition are contiguous."""
-        return next(axis for axis, stride in self.staged[0].access.stride.items() if stride == 1)
+        axis = _unit(self.staged[0].access)
+        assert axis is not None
+        return axis
 
     def _across(self, access: Access) -> bool:
-        """Whether a load is contiguous along another axis than the vectorised one."""
-        return access.stride.get(self.vector_axis, 0) > 1 and 1 in access.stride.values()
+        """Whether a load is to be transposed: contiguous along another axis than the vectorised one."""
+        return (
+            self.region.mode == "transpose"
+            and access.value.dtype == "float32"
+            and access.stride.get(self.vector_axis, 0) > 1
+            and _unit(access) is not None
+        )
 
     # Names and operands
 
@@ -232,7 +241,7 @@ class Kernel:
         row_stores = [
             (f"{self._pointer[id(s)]}_r", self.var(s.value), s.stride.get(self.vector_axis, 0))
             for s in region.stores
-            if not region.is_full(s.value) and steps.depth[s.value] == index + 1
+            if not region.is_full(s.value) and max(1, steps.depth[s.value]) == index + 1
         ]
         return Stage(index, [b for b in body if b], reductions, buffer, stores, self._rows(index), row_stores)
 
@@ -354,6 +363,11 @@ class Kernel:
         # An index outside the row has no element: the result is NaN, never foreign memory.
         inside = f"{index} >= 0 && {index} < {self.width}"
         return f"const float {self.var(value)} = ({inside}) ? {element} : ke::kNaN;"
+
+
+def _unit(access: Access) -> int | None:
+    """The axis along which an access is contiguous."""
+    return next((axis for axis, stride in access.stride.items() if stride == 1), None)
 
 
 def _source(value: Value, region: Region) -> Value:

@@ -76,9 +76,7 @@ def _walk(structure: Any, path: str, program: Program) -> None:
 
 
 def _source(b: Builder, spec: TensorSpec, kind: Any, env: dict[str, Any]) -> Value:
-    value = b.add(
-        kind, spec.shape, spec.dtype, spec.name, hint=_identifier(spec.name), stride=list(spec.stride)
-    )
+    value = b.add(kind, spec.shape, spec.dtype, spec.name, hint=_identifier(spec.name))
     env[spec.name] = value
     return value
 
@@ -124,7 +122,7 @@ def _lower(b: Builder, node: GraphNode, env: dict[str, Any]) -> Any:
             try:
                 plain = {k: _folded(v) for k, v in kwargs.items()}
                 return _checked(handler(b, *_folded(args), **plain), node)
-            except (Unsupported, TypeError, ValueError):
+            except Exception:  # whatever a lowering stumbles over, the ATen call computes it
                 b.forget(mark)
     return extern(b, call, args, kwargs, node.outputs)
 
@@ -143,7 +141,9 @@ def _checked(result: Any, node: GraphNode) -> Any:
     """A lowering whose shape or dtype differs from the trace is wrong: the ATen call stays."""
     values = result if isinstance(result, (list, tuple)) else [result]
     for value, spec in zip(values, node.outputs, strict=False):
-        if isinstance(value, Value) and (value.shape != tuple(spec.shape) or value.dtype != spec.dtype):
+        if value is not None and not isinstance(value, Value):
+            raise Unsupported(f"{node.op}: lowered to the number {value}")
+        if value is not None and (value.shape != tuple(spec.shape) or value.dtype != spec.dtype):
             raise Unsupported(f"{node.op}: lowered to {value}, traced as {spec}")
     return result
 
@@ -174,15 +174,12 @@ def extern(
         hint=fn.split(".")[1],
         raw_args=raw_args,
         raw_kwargs=raw_kwargs,
-        stride=list(first.stride),
         many=len(outputs) > 1,
     )
     if len(outputs) <= 1:
         return call
     return [
-        b.add(
-            "item", s.shape, s.dtype, "item", (call,), hint=f"{call.name}_{i}", index=i, stride=list(s.stride)
-        )
+        b.add("item", s.shape, s.dtype, "item", (call,), hint=f"{call.name}_{i}", index=i)
         for i, s in enumerate(outputs)
     ]
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.recipe.graph import Program, Value
-from agent.recipe.layout import contiguous
 from agent.recipe.torchtext import literal, python
 
 _HEAD = '''"""{title}
@@ -177,10 +176,6 @@ def _attribute(path: str) -> str:
     for part in path.split("."):
         text = f"{text}.{part}" if part.isidentifier() else f'getattr({text}, "{part}")'
     return text
-
-
-def is_dense(value: Value) -> bool:
-    return tuple(value.attrs.get("stride", ())) == contiguous(value.shape)
 
 
 def indented(cpp: str) -> str:

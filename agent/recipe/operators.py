@@ -54,16 +54,31 @@ for _fn in [
     HANDLERS[_fn] = _simple(_fn)
 for _fn in ("lt", "le", "gt", "ge", "eq", "ne"):
     HANDLERS[_fn] = _simple(_fn)
-for _fn, _names in {
-    "not": "logical_not bitwise_not",
-    "and": "logical_and bitwise_and",
-    "or": "logical_or bitwise_or",
-    "xor": "logical_xor bitwise_xor",
-    "max": "maximum",
-    "min": "minimum",
-}.items():
-    for _name in _names.split():
-        HANDLERS[_name] = _simple(_fn)
+HANDLERS["maximum"], HANDLERS["minimum"] = _simple("max"), _simple("min")
+
+
+def _logical(fn: str) -> Callable[..., Value]:
+    """True is what is not 0, in any type."""
+
+    def truth(b: Builder, x: Operand) -> Operand:
+        if not isinstance(x, Value):
+            return bool(x)
+        return x if x.dtype == "bool" else b.map("ne", x, 0)
+
+    return lambda b, *args: b.map(fn, *(truth(b, a) for a in args))
+
+
+def _bitwise(fn: str) -> Callable[..., Value]:
+    def lower(b: Builder, *args: Operand) -> Value:
+        if any((a.dtype != "bool") if isinstance(a, Value) else not isinstance(a, bool) for a in args):
+            raise Unsupported(f"bitwise {fn} on numbers")
+        return b.map(fn, *args)
+
+    return lower
+
+
+for _fn in ("not", "and", "or", "xor"):
+    HANDLERS[f"logical_{_fn}"], HANDLERS[f"bitwise_{_fn}"] = _logical(_fn), _bitwise(_fn)
 HANDLERS["gelu"] = gelu
 HANDLERS["square"] = square
 
@@ -157,18 +172,22 @@ def _elu(b: Builder, x: Value, alpha: float = 1, scale: float = 1, input_scale: 
     return b.map("where", b.map("gt", x, 0.0), high, low)
 
 
-@lowers("clamp", "hardtanh")
-def _clamp(b: Builder, x: Value, low: Operand | None = None, high: Operand | None = None, **kw: Any) -> Value:
-    low, high = kw.get("min", low), kw.get("max", high)
-    if low is not None:
-        x = b.map("max", x, low if isinstance(low, Value) else float(low))
-    if high is not None:
-        x = b.map("min", x, high if isinstance(high, Value) else float(high))
+@lowers("clamp")
+def _clamp(b: Builder, x: Value, min: Operand | None = None, max: Operand | None = None) -> Value:
+    if min is not None:
+        x = b.map("max", x, min if isinstance(min, Value) else float(min))
+    if max is not None:
+        x = b.map("min", x, max if isinstance(max, Value) else float(max))
     return x
 
 
+@lowers("hardtanh")
+def _hardtanh(b: Builder, x: Value, min_val: float = -1, max_val: float = 1) -> Value:
+    return _clamp(b, x, min_val, max_val)
+
+
 @lowers("clamp_min")
-def _clamp_min(b: Builder, x: Value, low: float) -> Value:
+def _clamp_min(b: Builder, x: Value, low: Operand) -> Value:
     return _clamp(b, x, low)
 
 

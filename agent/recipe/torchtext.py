@@ -48,7 +48,7 @@ def _map(value: Value, ref: Ref) -> str:
     fn = value.fn
     texts = [ref(a) if isinstance(a, Value) else _scalar(a) for a in value.args]
     if fn in _INFIX:
-        return f" {_INFIX[fn]} ".join(texts)
+        return f" {_INFIX[fn]} ".join(f"({t})" if t.startswith("-") else t for t in texts)
     if fn in ("max", "min") and not all(isinstance(a, Value) for a in value.args):
         tensor, number = sorted(
             zip(value.args, texts, strict=True), key=lambda p: not isinstance(p[0], Value)

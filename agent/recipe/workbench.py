@@ -13,7 +13,7 @@ from agent.recipe import calls, gemm
 from agent.recipe.compose import Choice, Composition, call_values, compose, region_key
 from agent.recipe.expression import COST
 from agent.recipe.genome import FLAGS, Change, Gene, Genome, flag_changes
-from agent.recipe.graph import Program, Unsupported
+from agent.recipe.graph import Program
 from agent.recipe.lowering import build
 from agent.recipe.partition import Partition
 from agent.recipe.region import Region
@@ -31,12 +31,6 @@ class Workbench:
         self.facts = facts
         self.skills = list(skills)
         self.program: Program = build(facts)
-        floating = any(
-            s.dtype in ("float32", "float64", "bfloat16") for s in (*facts.parameters, *facts.buffers)
-        )
-        unknown = [v.fn for v in self.program.values if v.kind == "state" and v.dtype in ("int64", "bool")]
-        if unknown and not floating:  # the judge then loads no state at all
-            raise Unsupported(f"the graph reads {', '.join(unknown)}, whose values the trace does not carry")
         self._partitions: dict[tuple[str, ...], Partition] = {}
         self._options: dict[tuple[str, ...], dict[str, list[ExecutableSkill]]] = {}
 

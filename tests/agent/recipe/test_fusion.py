@@ -115,3 +115,64 @@ def test_cut_siblings_stay_apart() -> None:
     model, inputs = Apply(lambda x: (torch.exp(x) + 1, torch.exp(x) * 2)), [t(9, 34)]
     assert len(composed(model, inputs, names(), cuts=("exp",)).kernels) > 1
     compare(model, inputs, composed(model, inputs, names(), cuts=("exp",)).source)
+
+
+def gated_sum(dim: int) -> Callable[..., Any]:
+    def gated(x: torch.Tensor, s: torch.Tensor) -> Any:
+        gate = torch.sigmoid(s)
+        return x.sum(dim) * gate, gate
+
+    return gated
+
+
+@pytest.mark.parametrize(("dim", "mode"), [(-1, "rows"), (1, "lanes")])
+def test_a_row_output_that_follows_from_no_reduction_is_stored(dim: int, mode: str) -> None:
+    model, inputs = Apply(gated_sum(dim)), [t(12, 17, 33), t(12, 17) if dim < 0 else t(12, 33)]
+    (region,) = regions(gated_sum(dim), *inputs)
+    assert (region.mode, len(region.outputs)) == (mode, 2)
+    result = composed(model, inputs, names())
+    assert len(result.kernels) == 1
+    compare(model, inputs, result.source)
+
+
+class SlicedLinear(torch.nn.Module):
+    """Uses a part of a weight, as projections that share one matrix do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(t(48, 20))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        second = self.weight.chunk(3)[1]
+        return (
+            F.relu(F.linear(x, self.weight[9:])),
+            torch.tanh(x @ second.t()),
+            F.gelu(x @ self.weight[:20, :20]),
+        )
+
+
+def test_own_product_starts_where_its_operand_does() -> None:
+    model, inputs = SlicedLinear(), [t(24, 20)]
+    result = composed(model, inputs, ["gemm-epilogue-own"])
+    assert len(result.kernels) == 3
+    compare(model, inputs, result.source)
+
+
+TRANSPOSED: dict[str, Callable[..., torch.Tensor]] = {
+    "two directions": lambda x, y: x.permute(2, 1, 0) + y.permute(0, 2, 1),
+    "one direction": lambda x, y: x.permute(2, 1, 0) * y.permute(2, 1, 0),
+    "mask": lambda x, y: torch.where((y > 0).permute(2, 1, 0), x.permute(0, 2, 1), 0.5),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_loads_that_are_contiguous_along_different_axes(name: str) -> None:
+    model, inputs = Apply(TRANSPOSED[name]), [t(19, 19, 19), t(19, 19, 19)]
+    result = composed(model, inputs, ["blocked-transpose", "elementwise-chain"])
+    assert result.kernels
+    compare(model, inputs, result.source)
+
+
+def test_a_transposed_mask_alone_is_left_to_others() -> None:
+    model, inputs = Apply(lambda x, m: torch.where(m.t(), x, 0.0)), [t(19, 19), torch.rand(19, 19) > 0.5]
+    compare(model, inputs, composed(model, inputs, names()).source)

@@ -224,3 +224,17 @@ def test_inherited_skills_survive_a_retrieval_without_them(facts: Any, all_skill
     first = generator.generate(ask(facts, all_skills))
     child = generator.generate(ask(facts, [], (hit("c", "memory", "prefetch"),), parent=parent_of(first)))
     assert skills_of(child) == skills_of(first)
+
+
+def test_inherited_skills_of_the_users_own(facts: Any, all_skills: list[SkillRecord]) -> None:
+    """They are in no curated library: what was retrieved before is kept, and a loss is said."""
+    own = [replace(s, name="house-norm") for s in all_skills if s.name == "row-normalization-two-pass"]
+    generator = RecipeGenerator(Compiler())
+    first = generator.generate(ask(facts, own))
+    assert skills_of(first) == {"house-norm"}
+    advice = (hit("c", "memory", "prefetch"),)
+    child = generator.generate(ask(facts, [], advice, parent=parent_of(first)))
+    assert skills_of(child) == {"house-norm"}
+    others = [s for s in all_skills if s.name.startswith("row-norm")]
+    stranger = RecipeGenerator(Compiler()).generate(ask(facts, others, advice, parent=parent_of(first)))
+    assert "house-norm is not at hand any more" in stranger.hypothesis

@@ -4,7 +4,8 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from inspect import Parameter, signature
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from recipe_support import Apply, compare, composed, facts_of, run
 
 from agent.recipe.graph import Unsupported
-from agent.recipe.lowering import build
+from agent.recipe.lowering import HANDLERS, build
 from harness.worker.model import ProblemFacts
 
 torch.manual_seed(0)
@@ -94,6 +95,36 @@ GRAPHS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         [t(2, 3, 7, 8), t(2, 3, 7, 8), t(2, 3, 7, 8)],
     ),
+    "clamps": (
+        lambda x: (
+            F.hardtanh(x, -1, 1) + 1,
+            F.hardtanh(x, 0, 1),
+            F.hardtanh(x, -1, 0.5),
+            F.relu6(x) * 2,
+            x.clamp(max=0.5) + x.clamp(min=-0.5),
+            F.hardshrink(x) + F.softshrink(x) + F.threshold(x, 0.1, 20),
+        ),
+        [t(7, 9) * 4],
+    ),
+    "numbers as conditions": (
+        lambda x, i: (
+            torch.logical_and(x, i) | torch.logical_not(x),
+            torch.logical_xor(i, x > 0.5).float(),
+            (i > 0.5).float() + (i * 0.5),
+            i & 3,
+        ),
+        [torch.tensor([0.0, -0.5, 3.0, float("nan")]), torch.arange(4)],
+    ),
+    "negative numbers": (lambda x: ((-2) ** x, -1.5 - x, x * -3), [torch.arange(5.0)]),
+    "scalar tensors": (
+        lambda x: (
+            torch.scalar_tensor(2.0).expand(3) + x.sum(),
+            torch.scalar_tensor(2.0).to(torch.int64),
+            torch.softmax(x.sum(), 0) + torch.scalar_tensor(1.5).unsqueeze(0),
+            x * torch.scalar_tensor(3.0),
+        ),
+        [t(3)],
+    ),
     "nested result": (lambda x: {"a": [x + 1, (x * 2,)], "b": x.sum()}, [t(3, 4)]),
     "unknown operators": (
         lambda x: torch.sort(F.interpolate(x, scale_factor=2.0) + 1, -1)[0] * 2 + torch.flip(x, [2]).sum(),
@@ -102,6 +133,31 @@ GRAPHS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "integers": (lambda x: (x // 2 + x % 3).float() * 0.5, [torch.arange(40).reshape(8, 5)]),
     "double precision": (lambda x: torch.softmax(x * 2, -1), [t(4, 5).double()]),
 }
+
+
+def _schemas() -> Iterator[tuple[str, Any, list[Parameter]]]:
+    import agent.recipe.operators
+    import agent.recipe.operators_reduce  # noqa: F401
+
+    for name, handler in HANDLERS.items():
+        op, _, overload = name.partition(".")
+        packet = getattr(torch.ops.aten, op)
+        for one in [overload] if overload else packet.overloads():
+            if "out" not in one and (overload or f"{op}.{one}" not in HANDLERS):
+                yield name, getattr(packet, one)._schema, list(signature(handler).parameters.values())[1:]
+
+
+def test_defaults_of_lowerings_are_those_of_the_schemas() -> None:
+    """A trace leaves out trailing arguments that have their default value."""
+    for name, schema, parameters in _schemas():
+        named = {p.name: p for p in parameters}
+        for position, argument in enumerate(schema.arguments):
+            found = named.get(argument.name) if argument.kwarg_only else parameters[position : position + 1]
+            if not argument.has_default_value() or not found:
+                continue
+            parameter = found if isinstance(found, Parameter) else found[0]
+            if parameter.kind is not Parameter.VAR_KEYWORD:
+                assert (parameter.default or None) == (argument.default_value or None), (name, argument.name)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -52,6 +52,18 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(3, 3, 33, 31)]
 """,
+    "masked window": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.ones(40, 40).tril().bool())
+
+    def forward(self, x):
+        return torch.softmax(x.masked_fill(~self.mask, -1e9), -1) * 2
+
+def get_inputs():
+    return [torch.randn(6, 40, 40)]
+""",
     "ranked energy": """
 class Model(nn.Module):
     def forward(self, x, y, k):
