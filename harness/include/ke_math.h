@@ -87,8 +87,9 @@ template <class V> KE_INLINE V rsqrt(V x) { return 1.0f / sqrt(x); }
 // Round to nearest even, for |x| < 2^22.
 template <class V> KE_INLINE V round_small(V x) { return (x + 12582912.0f) - 12582912.0f; }
 template <class V> KE_INLINE V round(V x) {
-  V r = copysign(round_small(x), x);
-  return select(abs(x) < 4194304.0f, r, x);
+  V a = abs(x);
+  V r = copysign(V((a + 8388608.0f) - 8388608.0f), x);  // from 2^23 on every float is whole
+  return select(a < 8388608.0f, r, x);
 }
 template <class V> KE_INLINE V floor(V x) {
   V r = round(x);
