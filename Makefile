@@ -34,8 +34,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(STAMP): | $(BIN)/python
-	@command -v "$${CXX:-g++}" >/dev/null \
-		|| { echo "error: no C++ compiler found; install g++ or set CXX"; exit 3; }
+	@for c in "$$CXX" g++ clang++; do command -v "$$c" >/dev/null && exit 0; done; \
+		{ echo "error: no C++ compiler found; install g++ or set CXX"; exit 3; }
 	@$(BIN)/python -c 'import torch' 2>/dev/null \
 		|| { echo "installing $(TORCH)"; $(PIP) install $(TORCH); }
 	@$(BIN)/python -c 'import triton' 2>/dev/null \

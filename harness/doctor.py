@@ -16,7 +16,6 @@ from harness.worker import environment
 from harness.worker.sandbox import FEATURES
 
 PROBE_LIMIT_S = 60.0
-OUR_PACKAGES = ("kb", "ingest", "prompts", "agent", "harness", "cli")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ def _check(name: str, ok: bool, detail: str, hint: str) -> Check:
 
 def checks(cache_dir: Path | None = None) -> list[Check]:
     """All checks; with `cache_dir`, also the ceilings that were measured on this CPU before."""
-    found = [_compiler(), *_packages(), *_sandbox(), *_targets(), *_shadowed()]
+    found = [_compiler(), *_packages(), *_sandbox(), *_targets()]
     if cache_dir is not None:
         found.append(_calibration(cache_dir))
     return found
@@ -103,21 +102,6 @@ def _targets() -> list[Check]:
             Check(f"target: {target.name}", available, detail, "" if available else "other targets work")
         )
     return found
-
-
-def _shadowed() -> list[Check]:
-    """These folders are top-level packages: another distribution's `kb` or `cli` would hide them."""
-    root = Path(__file__).resolve().parents[1]
-    wrong = []
-    for name in OUR_PACKAGES:
-        spec = importlib.util.find_spec(name)
-        origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
-        if origin is None or root not in origin.parents:
-            wrong.append(f"{name} ({origin or 'missing'})")
-    detail = f"shadowed: {', '.join(wrong)}" if wrong else "kb, ingest, prompts, agent, harness, cli are ours"
-    return [
-        Check("package names", not wrong, detail, "install into an environment of its own" if wrong else "")
-    ]
 
 
 def _calibration(cache_dir: Path) -> Check:

@@ -68,6 +68,9 @@ def _show(facts: ProblemFacts) -> None:
     else:
         operators = " → ".join(node.op for node in facts.nodes if node.op != "getitem")
         console.print(f"operators: {operators}", markup=False, soft_wrap=True)
+    if facts.ops or facts.notes:
+        said = "; ".join(filter(None, (", ".join(facts.ops), facts.notes)))
+        console.print(f"its author says: {clean(said)}", markup=False, soft_wrap=True)
     for flag in facts.flags:
         line = f"flag {flag.get('rule')} ({flag.get('severity')}): {flag.get('detail', '')}"
         console.print(clean(line), style="yellow", markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from cli.session import knowledge_base, state_of
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The skill library and its measured evidence.", rich_markup_mode="rich")
     group.command("list", epilog="Example: kernelevolve skills list --target cpu")(list_skills)
-    group.command("show", epilog="Example: kernelevolve skills show row-softmax")(show_skill)
+    group.command("show", epilog="Example: kernelevolve skills show softmax-resident")(show_skill)
     app.add_typer(group, name="skills")
 
 

@@ -62,7 +62,8 @@ class ProblemFacts:
     `{"list"|"tuple": [...]}`, `{"dict": [[key, ...], ...]}`. `input_structure` is the same for forward's
     positional arguments (a list), with plain values in full: `{"v": 0.25}`. `argument_names` are forward's
     own. Constants (tensors that are neither parameters nor buffers of the state dict) have their values in
-    `constant_values`, as nested lists. `training` is the mode the reference is in.
+    `constant_values`, as nested lists. `training` is the mode the reference is in. `ops` and `notes` are
+    what the problem's META says for people and models.
     """
 
     name: str
@@ -82,6 +83,8 @@ class ProblemFacts:
     output_structure: Any = None
     argument_names: list[str] = field(default_factory=list)
     training: bool = True
+    ops: list[str] = field(default_factory=list)
+    notes: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,6 +8,7 @@ import copy
 import math
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,9 @@ class ReferenceServer(Server):
         from harness.worker.describe import describe_problem
 
         model, inputs = self._open(message)
-        return {"facts": describe_problem(message["name"], model, inputs, self._draw).to_json()}
+        facts = describe_problem(message["name"], model, inputs, self._draw)
+        meta = self.module.__dict__.get("META", {})
+        return {"facts": replace(facts, ops=meta.get("ops", []), notes=meta.get("notes", "")).to_json()}
 
     def compiler_source(self, message: dict[str, Any]) -> dict[str, Any]:
         """A candidate made of what TorchInductor generates."""
@@ -200,6 +203,11 @@ def load_problem_module(source: str, path: Path) -> Any:
     unknown = sorted(set(meta) - KNOWN_META - set(UNSUPPORTED_META))
     if unknown:
         raise InvalidProblem(f"META has unknown keys: {', '.join(map(str, unknown))}")
+    if not isinstance(meta.get("notes", ""), str):
+        raise InvalidProblem("META['notes'] is not a text")
+    ops = meta.get("ops", [])
+    if not isinstance(ops, list) or not all(isinstance(op, str) for op in ops):
+        raise InvalidProblem("META['ops'] is not a list of names")
     return module
 
 

@@ -29,12 +29,18 @@ def get_inputs():
     return [torch.rand(3, 8), [torch.rand(4)], None]
 def get_init_inputs():
     return [8]
+META = {"ops": ["layer_norm", "gelu"], "notes": "inputs are in [0, 1)"}
 """
 
 
 @pytest.fixture(scope="module")
 def facts(executor: LocalExecutor) -> ProblemFacts:
     return executor.describe(PROBLEM, "sample")
+
+
+def test_what_the_author_says_is_handed_on(facts: ProblemFacts) -> None:
+    assert facts.ops == ["layer_norm", "gelu"]
+    assert facts.notes == "inputs are in [0, 1)"
 
 
 def test_interface(facts: ProblemFacts) -> None:

@@ -39,7 +39,6 @@ def test_checks_name_every_part_of_the_jail(tmp_path: Path) -> None:
     found = {c.name: c for c in checks(tmp_path)}
     assert {f"sandbox: {feature}" for feature in FEATURES} <= set(found)
     assert found["torch"].ok
-    assert found["package names"].ok, found["package names"].detail
     assert all(bool(c.hint) != c.ok for c in found.values())
 
 

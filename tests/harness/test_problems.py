@@ -46,6 +46,8 @@ def problem(result: str = "x + 1", inputs: str = "[torch.rand(100)]", more: str 
         (problem(more="META = {'backward': True}"), "not supported yet"),
         (problem(more="META = {'tolerence': 1}"), "unknown keys: tolerence"),
         (problem(more="META = {'tolerance': {'float31': 1}}"), "float31"),
+        (problem(more="META = {'notes': 3}"), "not a text"),
+        (problem(more="META = {'ops': 'add'}"), "not a list of names"),
     ],
 )
 def test_invalid_problem(evaluate: Evaluate, source: str, words: str) -> None:
