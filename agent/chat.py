@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agent.errors import ModelError
 from agent.generator import Draft, GenerationFailed, GenerationRequest
 from agent.parsing import Unparseable, parse_answer
 
@@ -31,8 +32,8 @@ class ChatGenerator:
     def generate(self, request: GenerationRequest) -> Draft:
         """The model's candidate.
 
-        Raises GenerationFailed for a refusal or two unusable answers, with what the model said; ModelError
-        when the model cannot be used at all.
+        Raises GenerationFailed for a refusal or no usable answer, with what the model said; ModelError when
+        the model does not answer at all.
         """
         from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
@@ -45,7 +46,10 @@ class ChatGenerator:
                 AIMessage(replies[0].text or "(empty)"),
                 HumanMessage(_REPAIR.format(problem=problem)),
             ]
-        replies.append(self._model.ask(messages))
+        try:
+            replies.append(self._model.ask(messages))
+        except ModelError as error:  # the first answer is paid for, and the next step will meet the error
+            raise _failure(f"no usable file, and the request for one failed: {error}", replies) from error
         try:
             return _draft(replies)
         except Unparseable as problem:

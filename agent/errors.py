@@ -24,7 +24,7 @@ class RunBusy(AgentError):
 
 
 class EvaluationUnavailable(AgentError):
-    """The harness could not judge, twice in a row; the run can be resumed."""
+    """The harness could not judge several candidates in a row; the run can be resumed."""
 
 
 class ModelError(AgentError):

@@ -45,6 +45,11 @@ class SearchNode:
         return self.status == "correct"
 
     @property
+    def local_only(self) -> bool:
+        """Whether local-only passages shaped it, so that its words may not leave this machine."""
+        return bool(self.notes.get("local_only"))
+
+    @property
     def rank(self) -> tuple[float, float, int]:
         """Sort key, larger is better: fitness, then the interval's lower end, then the earlier node."""
         lower = self.speedup_ci[0] if self.speedup_ci else 0.0

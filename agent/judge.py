@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,6 +16,10 @@ from harness.worker.model import Evaluation, EvaluationRequest, ProblemFacts
 _FINAL_ROUNDS = 10
 _FINAL_TIMING_S = 8.0
 _RETRIES = 1
+# Verdicts about the harness or the problem, which say nothing about the candidate.
+UNJUDGED = ("harness_error", "invalid_problem")
+# One candidate may bring the harness down every time; so many in a row mean that the harness is broken.
+UNJUDGED_LIMIT = 3
 
 
 class Executor(Protocol):
@@ -39,7 +44,7 @@ class Judge:
     def verdict(self, candidate: str, *, final: bool = False) -> dict[str, Any]:
         """The evaluation as JSON, against eager; a final one is longer and also against torch.compile.
 
-        Raises EvaluationUnavailable when the harness itself fails twice.
+        Its status is one of UNJUDGED when the harness itself failed twice.
         """
         settings = self.settings
         request = EvaluationRequest(
@@ -62,13 +67,18 @@ class Judge:
             )
         for _ in range(_RETRIES + 1):
             evaluation = self.executor.evaluate(request)
-            if evaluation.status not in ("harness_error", "invalid_problem"):
-                verdict: dict[str, Any] = _finite(evaluation.to_json())
-                return verdict
-        raise EvaluationUnavailable(
-            f"the harness could not judge a candidate: {evaluation.status}: {evaluation.reason}",
-            "see: kernelevolve doctor; then resume the run",
-        )
+            if evaluation.status not in UNJUDGED:
+                break
+        verdict: dict[str, Any] = _finite(evaluation.to_json())
+        return verdict
+
+
+def unavailable(verdict: Mapping[str, Any]) -> EvaluationUnavailable:
+    """What to raise when the harness is beyond retrying."""
+    return EvaluationUnavailable(
+        f"the harness could not judge: {verdict['status']}: {verdict.get('reason')}",
+        "see: kernelevolve doctor; then resume the run",
+    )
 
 
 def judged(node: SearchNode, evaluation: dict[str, Any]) -> SearchNode:

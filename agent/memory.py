@@ -22,6 +22,7 @@ def parent_context(node: SearchNode, source: str) -> dict[str, Any]:
         "hypothesis": node.hypothesis,
         "speedup": node.speedup,
         "speedup_ci": node.speedup_ci,
+        "local_only": node.local_only,
         **kept,
     }
 
@@ -38,7 +39,7 @@ def failed_attempts(
     parent = graph.root if parent_id is None else graph.node(parent_id)
     attempts = [_attempt(node, parent) for node in graph.children(parent.node_id) if _failed(node, parent)]
     attempts += [
-        {k: event.get(k, "") for k in ("step", "outcome", "hypothesis", "error")}
+        {k: event.get(k, "") for k in ("step", "outcome", "hypothesis", "error", "local_only")}
         for event in skipped
         if event["parent_id"] == parent_id and event["outcome"] != "exhausted"
     ]
@@ -49,12 +50,19 @@ def failed_attempts(
 
 
 def _failed(node: SearchNode, parent: SearchNode) -> bool:
+    if node.correct and not node.fitness:
+        return False  # not timed: nothing says that it is no faster
     return not node.correct or (not parent.is_root and node.fitness <= parent.fitness)
 
 
 def _attempt(node: SearchNode, parent: SearchNode) -> dict[str, Any]:
+    outcome, error = node.status, str(node.diagnosis.get("error") or node.evaluation.get("reason") or "")
     if node.correct and node.speedup is not None:
-        error = f"{node.speedup:.2f}x eager, its parent has {parent.fitness:.2f}x"
-        return {"step": node.step, "outcome": "no faster", "hypothesis": node.hypothesis, "error": error}
-    error = str(node.diagnosis.get("error") or node.evaluation.get("reason") or "")
-    return {"step": node.step, "outcome": node.status, "hypothesis": node.hypothesis, "error": error}
+        outcome, error = "no faster", f"{node.speedup:.2f}x eager, its parent has {parent.fitness:.2f}x"
+    return {
+        "step": node.step,
+        "outcome": outcome,
+        "hypothesis": node.hypothesis,
+        "error": error,
+        "local_only": node.local_only,
+    }

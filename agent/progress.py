@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.graph import SearchGraph, SearchNode
+from agent.judge import UNJUDGED
 from agent.policies import Policy, Selection
 from agent.rows import StoredRun
 from agent.settings import BestResult, SearchResult
@@ -22,6 +23,7 @@ class RunProgress:
         self.steps = 0
         self.seq = 0
         self.since_best = 0
+        self.unjudged = 0  # candidates in a row that the harness could not judge
         self.best_id: str | None = None
         self.tokens = 0
         self.cost_usd: float | None = 0.0
@@ -42,6 +44,7 @@ class RunProgress:
             self.skipped.append(payload)
         else:
             self.graph.add(node)
+            self.unjudged = self.unjudged + 1 if node.status in UNJUDGED else 0
             self.by_digest[node.digest] = node.node_id
         best = self.graph.best()
         best_id = best.node_id if best else None

@@ -7,7 +7,7 @@ import hashlib
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,19 @@ from agent.errors import RunBusy
 from agent.generator import Draft, Exhausted, GenerationFailed, GenerationRequest, Generator, ParentView
 from agent.generators import make_generator
 from agent.graph import SearchNode
-from agent.judge import Executor, Judge, judged
+from agent.judge import UNJUDGED_LIMIT, Executor, Judge, judged, unavailable
 from agent.memory import failed_attempts, parent_context
 from agent.novelty import genome_digest, program_digest
 from agent.place import Place
 from agent.policies import Selection, load_policy
 from agent.progress import RunProgress
-from agent.rows import StepRecord, StoredRun
+from agent.rows import StepRecord
 from agent.settings import SearchResult, SearchSettings
 from agent.stop import EXHAUSTED, INTERRUPTED
 from agent.store import RunStore, node_id
 from agent.verify import FinalVerification
 from kb.errors import KnowledgeBaseError
+from kb.tables import RunState
 from prompts import PromptRecord, PromptRequest, Synthesizer
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Search:
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
         root = self._store.create(run_id, problem.name, problem.source, facts.to_json(), self._settings)
         self._progress.graph.add(root)
-        return self._drive(run_id, problem.name, problem.source, facts, resumed=False)
+        with self._claimed(run_id):
+            return self._drive(run_id, problem.name, problem.source, facts, resumed=False)
 
     @classmethod
     def resume(
@@ -101,16 +103,29 @@ class Search:
         if (result := stored.result()) is not None:
             return result
         search = cls(kb, executor, stored.settings, on_event=on_event, generator=generator, place=place)
-        return search._continue(stored)
+        return search._continue(stored.info.run_id)
 
-    def _continue(self, stored: StoredRun) -> SearchResult:
+    def _continue(self, run_id: str) -> SearchResult:
         from harness.worker.model import ProblemFacts
 
-        info = stored.info
-        self._progress.replay(stored)
-        self._store.set_state(info.run_id, "running")
-        facts = ProblemFacts.from_json(stored.facts)
-        return self._drive(info.run_id, info.problem, stored.problem_source, facts, resumed=True)
+        with self._claimed(run_id):
+            stored = self._store.load(run_id)  # as it is now that nobody else works on it
+            if (result := stored.result()) is not None:
+                return result
+            self._progress.replay(stored)
+            self._store.set_state(run_id, RunState.RUNNING)
+            facts = ProblemFacts.from_json(stored.facts)
+            return self._drive(run_id, stored.info.problem, stored.problem_source, facts, resumed=True)
+
+    @contextlib.contextmanager
+    def _claimed(self, run_id: str) -> Iterator[None]:
+        """The run is this process's, from before its first step to after its final verification."""
+        self._store.claim(run_id)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(KnowledgeBaseError):
+                self._store.release(run_id)
 
     # --- the loop ---
 
@@ -140,16 +155,13 @@ class Search:
                 reason = settings.stop_rules.check(progress.snapshot(self._elapsed())) or self._step()
             return self._finish(reason)
         except KeyboardInterrupt:
-            self._abandon("interrupted", INTERRUPTED)
+            self._abandon(RunState.INTERRUPTED, INTERRUPTED)
             raise
         except RunBusy:
-            raise
+            raise  # its state is the other process's business
         except Exception as error:
-            self._abandon("failed", f"error: {' '.join(str(error).split())[:300]}")
+            self._abandon(RunState.FAILED, f"error: {' '.join(str(error).split())[:300]}")
             raise
-        finally:
-            with contextlib.suppress(KnowledgeBaseError):
-                self._store.release(run_id)
 
     def _step(self) -> str | None:
         """One step; the reason to stop when the policy has nothing left."""
@@ -173,12 +185,13 @@ class Search:
             "prompt_sha": self._kb.blobs.put(prompt.prompt),
             "prompt_cut": prompt.cut,
             "prompt_withheld": prompt.withheld,
+            "local_only": prompt.local_only,
         }
         node = None
         try:
             draft = self._generator.generate(self._request(step, prompt, parent))
             self._emit(ev.Generated(step, self._generator.name, draft.hypothesis))
-            node, outcome = self._evaluate(step, draft, parent, payload["prompt_sha"])
+            node, outcome = self._evaluate(step, draft, parent, prompt)
             payload |= outcome
         except GenerationFailed as failure:
             payload |= {
@@ -199,10 +212,12 @@ class Search:
         )
         progress.seq += 1
         self._report_step(step, payload, node, is_best=progress.best_id != before)
+        if node is not None and progress.unjudged >= UNJUDGED_LIMIT:
+            raise unavailable(node.evaluation)
         return None
 
     def _evaluate(
-        self, step: int, draft: Draft, parent: SearchNode | None, prompt_sha: str
+        self, step: int, draft: Draft, parent: SearchNode | None, prompt: PromptRecord
     ) -> tuple[SearchNode | None, dict[str, Any]]:
         """The judged node and its part of the step's event; no node for a program the run already has."""
         digest = program_digest(draft.source)
@@ -230,10 +245,10 @@ class Search:
             status="",
             hypothesis=draft.hypothesis,
             genome=draft.genome,
-            prompt_sha=prompt_sha,
+            prompt_sha=prompt.digest,
             compiler_made=draft.compiler_made,
             diagnosis=diagnose_evaluation(evaluation, self._facts_json, self._place.ceilings),
-            notes=draft.notes,
+            notes={**draft.notes, "local_only": True} if prompt.local_only else draft.notes,
         )
         return judged(node, evaluation), {**outcome, "node_id": node.node_id}
 
@@ -250,7 +265,7 @@ class Search:
         self._emit(ev.Stopped(self._run_id, reason, result.to_json()))
         return result
 
-    def _abandon(self, state: str, reason: str) -> None:
+    def _abandon(self, state: RunState, reason: str) -> None:
         """Mark the run; whatever goes wrong here must not hide why it was abandoned."""
         with contextlib.suppress(KnowledgeBaseError):
             self._store.set_state(self._run_id, state, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,15 @@ from agent.graph import ROOT, SearchGraph, SearchNode
 from agent.owner import alive, this_process
 from agent.rows import RunInfo, StepRecord, StoredEvent, StoredRun, from_row, to_row
 from agent.settings import SearchResult, SearchSettings
-from kb.tables import Event, Node, PromptUse, Run, RunState, WorkItem, now
+from kb.tables import Chunk, Document, Event, Node, PromptUse, Run, RunState, Source, WorkItem, now
 
 if TYPE_CHECKING:
     from kb import KnowledgeBase
 
 # A step of another host that has not reported for so long is taken over.
 LEASE = timedelta(minutes=15)
+# The run's own lease is that of the step that its root stands for.
+_RUN = 0
 
 
 class RunStore:
@@ -74,8 +77,15 @@ class RunStore:
             session.commit()
         return root
 
+    def claim(self, run_id: str) -> None:
+        """Take the run itself, until `release`. Raises RunBusy while another live process has it."""
+        self.lease(run_id, _RUN, {})
+
     def lease(self, run_id: str, step: int, payload: dict[str, Any]) -> None:
-        """Claim a step. Raises RunBusy while another live process holds one of this run."""
+        """Take a step and renew what this process holds of the run.
+
+        Raises RunBusy while another live process holds anything of it.
+        """
         with self._session() as session:
             # Writing first takes the lock, so that two processes cannot both see a free lease.
             session.execute(update(Run).where(col(Run.id) == run_id).values(updated=now()))
@@ -83,12 +93,15 @@ class RunStore:
                 select(WorkItem).where(WorkItem.run_id == run_id, WorkItem.state == "leased")
             ).all()
             for item in held:
-                if item.lease_owner != self._owner and alive(item.lease_owner, item.lease_until):
+                if item.lease_owner == self._owner:
+                    item.lease_until = now() + LEASE
+                    session.add(item)
+                elif alive(item.lease_owner, item.lease_until):
                     raise RunBusy(
                         f"run {run_id} is being worked on by {item.lease_owner}",
                         "wait for that search, or stop it first",
                     )
-                if item.key != work_key(run_id, step):
+                elif item.key != work_key(run_id, step):
                     session.delete(item)
             item = session.get(WorkItem, work_key(run_id, step)) or WorkItem(
                 key=work_key(run_id, step), run_id=run_id
@@ -116,11 +129,7 @@ class RunStore:
         Raises RunBusy when another process has finished a step of the run in the meantime.
         """
         with self._session() as session:
-            try:
-                session.add(Event(run_id=run_id, seq=seq, kind="step", payload=record.payload))
-                session.flush()
-            except IntegrityError as error:
-                raise RunBusy(f"run {run_id} was continued by another process", "resume it again") from error
+            self._event(session, run_id, seq, "step", record.payload)
             if record.node is not None:
                 session.add(to_row(run_id, record.node))
                 session.flush()
@@ -138,24 +147,24 @@ class RunStore:
             run.tokens, run.cost_usd, run.updated = record.tokens, record.cost_usd, now()
             run.best_node_id = record.best_node_id
             session.add(run)
-            item = session.get(WorkItem, work_key(run_id, step))
-            if item is not None:
-                item.state, item.lease_owner, item.lease_until = "done", "", None
-                session.add(item)
+            self._done(session, run_id, step)
             session.commit()
 
     def amend(self, run_id: str, seq: int, kind: str, payload: dict[str, Any], node: SearchNode) -> None:
-        """Record a later look at a node that exists: its verdict, numbers and notes are replaced."""
+        """Record a later look at a node that exists: its verdict, numbers and notes are replaced.
+
+        Raises RunBusy as `append` does.
+        """
         with self._session() as session:
-            session.add(Event(run_id=run_id, seq=seq, kind=kind, payload=payload))
+            self._event(session, run_id, seq, kind, payload)
             row, new = session.get_one(Node, node.node_id), to_row(run_id, node)
             for name in ("status", "fitness", "speedup", "speedup_lo", "speedup_hi", "evaluation", "notes"):
                 setattr(row, name, getattr(new, name))
             session.add(row)
             session.commit()
 
-    def set_state(self, run_id: str, state: str, stop_reason: str = "") -> None:
-        """Mark a run as `running`, `interrupted` or `failed`, and why."""
+    def set_state(self, run_id: str, state: RunState, stop_reason: str = "") -> None:
+        """Mark a run as running, interrupted or failed, and why."""
         with self._session() as session:
             run = self._run(session, run_id)
             run.state, run.stop_reason, run.updated = state, stop_reason, now()
@@ -165,9 +174,13 @@ class RunStore:
     def finish(
         self, run_id: str, seq: int, stop_reason: str, result: SearchResult, best: SearchNode | None
     ) -> None:
-        """Close a run with its result; the root learns the baselines that the winner was measured against."""
+        """Close a run with its result; the root learns the baselines that the winner was measured against.
+
+        Raises RunBusy as `append` does.
+        """
         with self._session() as session:
-            session.add(Event(run_id=run_id, seq=seq, kind="finished", payload=result.to_json()))
+            self._event(session, run_id, seq, "finished", result.to_json())
+            self._done(session, run_id, _RUN)
             run = self._run(session, run_id)
             run.state, run.stop_reason, run.updated = RunState.FINISHED, stop_reason, now()
             run.best_node_id = best.node_id if best else None
@@ -209,8 +222,12 @@ class RunStore:
             run = self._run(session, run_id)
             info = self._info(session, run)
             graph = SearchGraph()
+            private = _shown_local_only(session, run_id)
             for row in session.exec(select(Node).where(Node.run_id == run_id).order_by(col(Node.step))):
-                graph.add(from_row(row))
+                node = from_row(row)
+                if node.node_id in private:  # its source may have become local-only since
+                    node = replace(node, notes={**node.notes, "local_only": True})
+                graph.add(node)
             events = [
                 StoredEvent(event.seq, event.kind, event.payload)
                 for event in session.exec(
@@ -261,6 +278,19 @@ class RunStore:
 
     # --- helpers ---
 
+    def _event(self, session: Session, run_id: str, seq: int, kind: str, payload: dict[str, Any]) -> None:
+        session.add(Event(run_id=run_id, seq=seq, kind=kind, payload=payload))
+        try:
+            session.flush()
+        except IntegrityError as error:
+            raise RunBusy(f"run {run_id} was continued by another process", "resume it again") from error
+
+    def _done(self, session: Session, run_id: str, step: int) -> None:
+        item = session.get(WorkItem, work_key(run_id, step))
+        if item is not None:
+            item.state, item.lease_owner, item.lease_until = "done", "", None
+            session.add(item)
+
     def _session(self) -> Session:
         return self._kb.session()
 
@@ -294,6 +324,19 @@ class RunStore:
             created=run.created,
             updated=run.updated,
         )
+
+
+def _shown_local_only(session: Session, run_id: str) -> set[str]:
+    """Nodes of a run whose prompt had passages of sources that are local-only now."""
+    statement = (
+        select(PromptUse.node_id)
+        .join(Node, col(Node.id) == col(PromptUse.node_id))
+        .join(Chunk, col(Chunk.id) == col(PromptUse.chunk_id))
+        .join(Document, col(Document.id) == col(Chunk.document_id))
+        .join(Source, col(Source.id) == col(Document.source_id))
+        .where(Node.run_id == run_id, Source.visibility == "local-only")
+    )
+    return set(session.exec(statement))
 
 
 def node_id(run_id: str, step: int) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.events import SearchEvent, Verifying
 from agent.graph import SearchNode
-from agent.judge import Judge, judged
+from agent.judge import UNJUDGED, UNJUDGED_LIMIT, Judge, judged, unavailable
 
 if TYPE_CHECKING:
     from agent.progress import RunProgress
@@ -23,7 +23,7 @@ _LIMIT = 3
 _FIRST = "first_evaluation"
 
 
-def verified(node: SearchNode, evaluation: dict[str, object]) -> SearchNode:
+def verified(node: SearchNode, evaluation: dict[str, Any]) -> SearchNode:
     """The node with its final verdict; the first one is kept in its notes."""
     first = node.notes.get(_FIRST, node.evaluation)
     return replace(judged(node, evaluation), notes={**node.notes, _FIRST: first})
@@ -49,22 +49,36 @@ class FinalVerification:
         """The best node that passes, or None.
 
         Goes on to the next candidate when one fails, or when its confirmed speedup is below what another one
-        showed at the lower end of its interval.
+        showed at the lower end of its interval. One that the harness cannot judge keeps its first verdict and
+        is passed over; EvaluationUnavailable is raised when that leaves none.
         """
+        unjudged: dict[str, dict[str, Any]] = {}
         while True:
-            ranking = progress.graph.ranking()
+            ranking = [node for node in progress.graph.ranking() if node.node_id not in unjudged]
             confirmed = [node for node in ranking if _FIRST in node.notes]
             waiting = [node for node in ranking if _FIRST not in node.notes]
             winner = confirmed[0] if confirmed else None
             looked_at = sum(_FIRST in node.notes for node in progress.graph)
-            if not waiting or (winner and (looked_at >= _LIMIT or not _promises_more(waiting[0], winner))):
+            if (
+                not waiting
+                or len(unjudged) >= UNJUDGED_LIMIT
+                or (winner and (looked_at >= _LIMIT or not _promises_more(waiting[0], winner)))
+            ):
+                if winner is None and unjudged:
+                    raise unavailable(next(reversed(unjudged.values())))
                 return winner
-            self._verify(run_id, progress, waiting[0])
+            verdict = self._judge_again(waiting[0])
+            if verdict["status"] in UNJUDGED:
+                unjudged[waiting[0].node_id] = verdict
+            else:
+                self._record(run_id, progress, verified(waiting[0], verdict))
 
-    def _verify(self, run_id: str, progress: RunProgress, node: SearchNode) -> None:
+    def _judge_again(self, node: SearchNode) -> dict[str, Any]:
         self._emit(Verifying(node))
-        final = verified(node, self._judge.verdict(self._store.source(node), final=True))
-        payload = {"node_id": node.node_id, "status": final.status, "speedup": final.speedup}
+        return self._judge.verdict(self._store.source(node), final=True)
+
+    def _record(self, run_id: str, progress: RunProgress, final: SearchNode) -> None:
+        payload = {"node_id": final.node_id, "status": final.status, "speedup": final.speedup}
         self._store.amend(run_id, progress.seq, "verification", payload, final)
         progress.seq += 1
         progress.graph.put(final)

@@ -51,12 +51,11 @@ def collect(kb: KnowledgeBase, run_id: str) -> dict[str, Any]:
     """
     run = load_run(kb, run_id)
     steps = {c["node_id"]: c["step"] for c in run.candidates}
-    sources = {c["node_id"]: c["source"] for c in run.candidates}
     retrieved, private = passages(kb, {c["node_id"]: c["hypothesis"] for c in run.candidates})
-    for candidate in run.candidates:
-        if candidate["node_id"] in private:
-            candidate["hypothesis"] = PRIVATE
-    nodes = [_node(c, steps, sources, retrieved.get(c["node_id"], [])) for c in run.candidates]
+    private |= {c["node_id"] for c in run.candidates if c["local_only"]}
+    candidates = [_without_words(c) if c["node_id"] in private else c for c in run.candidates]
+    sources = {c["node_id"]: c["source"] for c in candidates if c["node_id"] not in private}
+    nodes = [_node(c, steps, sources, retrieved.get(c["node_id"], [])) for c in candidates]
     best = next((n for n in nodes if n["node_id"] == run.info.best_node_id), None)
     measured = best or next((n for n in nodes if n["evaluation"].get("device")), None)
     evaluation = measured["evaluation"] if measured else {}
@@ -68,7 +67,7 @@ def collect(kb: KnowledgeBase, run_id: str) -> dict[str, Any]:
         "created": run.info.created.strftime("%Y-%m-%d %H:%M UTC"),
         "problem_source": run.problem_source,
         "eager_ms": best["eager_ms"] if best else run.eager_ms,
-        "skipped": run.skipped,
+        "skipped": [{**s, "error": PRIVATE} if _may_quote(s) else s for s in run.skipped],
         "verdict": verdict(nodes, best),
         "nodes": nodes,
         "correct": sum(n["good"] for n in nodes),
@@ -80,6 +79,23 @@ def collect(kb: KnowledgeBase, run_id: str) -> dict[str, Any]:
     }
 
 
+def _without_words(row: dict[str, Any]) -> dict[str, Any]:
+    """A candidate without what its author wrote and what quotes that; the verdict and its numbers stay."""
+    flags = [{**flag, "detail": ""} for flag in row["evaluation"].get("flags") or []]
+    return {
+        **row,
+        "hypothesis": PRIVATE,
+        "source": PRIVATE,
+        "evaluation": {**row["evaluation"], "reason": "", "log": "", "flags": flags},
+        "diagnosis": {"bottleneck": row["diagnosis"].get("bottleneck")},
+    }
+
+
+def _may_quote(skipped: Mapping[str, Any]) -> bool:
+    """Whether a step without a candidate tells what a model said about local-only passages."""
+    return bool(skipped.get("local_only")) and skipped["outcome"] == "no_candidate"
+
+
 def _node(
     row: dict[str, Any], steps: Mapping[str, int], sources: Mapping[str, str], passages: list[dict[str, Any]]
 ) -> dict[str, Any]:
@@ -88,6 +104,7 @@ def _node(
     facts = [(k, e.get(k)) for k in ("correctness", "custom_kernel_share", "profile", "per_shape")]
     facts += [("genome", row["genome"])]
     log = str(e.get("log") or "")
+    before = sources.get(parent or "")
     return {
         **row,
         "parent_id": parent,
@@ -104,7 +121,7 @@ def _node(
         "diagnosis": [(k.replace("_", " "), _text(v)) for k, v in row["diagnosis"].items() if v],
         "log": log if len(log) <= MAX_LOG else "…" + log[-MAX_LOG:],
         "source": row["source"][:MAX_SOURCE],
-        "diff": _diff(sources[parent], row["source"]) if parent else [],
+        "diff": _diff(before, row["source"]) if before and row["node_id"] in sources else [],
         "passages": passages,
     }
 

@@ -19,7 +19,7 @@ BATCH = 500
 
 NODE_KEYS = (
     *("node_id", "parent_id", "step", "generator", "status", "speedup", "speedup_ci", "hypothesis"),
-    *("compiler_made", "genome", "evaluation", "diagnosis"),
+    *("compiler_made", "genome", "evaluation", "diagnosis", "local_only"),
 )
 
 Rows = list[dict[str, Any]]
@@ -80,8 +80,9 @@ def passages(kb: KnowledgeBase, hypotheses: Mapping[str, str]) -> tuple[dict[str
     """What was retrieved for each node (slot, citation, score, text), and whose words must stay here.
 
     A local-only passage, and one whose source is no longer known, comes without text and citation. A step
-    that had a local-only passage may repeat it in its hypothesis (`hypotheses` by node id), and so may one
-    that cites a passage which is gone: those nodes are named. Reports get passages from here only.
+    that had a local-only passage may repeat it in what it wrote, and so may one whose hypothesis
+    (`hypotheses` by node id) cites a passage which is gone: those nodes are named. Reports get passages from
+    here only.
     """
     from sqlmodel import col, select
 

@@ -214,3 +214,11 @@ def test_only_servers_on_this_machine_count_as_local(provider):
     assert not open_model("openai:m", "http://[::1]:8000/v1").hosted
     assert open_model("openai:m").hosted
     assert open_model("openai:m", "https://127.0.0.1.example.com/v1").hosted
+
+
+def test_the_first_answer_is_paid_for_when_the_repair_request_fails(provider, request_):
+    provider.script = [answer("no code"), failure(401)]
+    with pytest.raises(GenerationFailed, match="the request for one failed") as caught:
+        generator(provider).generate(request_)
+    assert (caught.value.tokens_in, caught.value.tokens_out) == (100, 20)
+    assert caught.value.raw == "no code"

@@ -13,10 +13,13 @@ from agent import RunStore, Search, SearchResult, SearchSettings
 from agent.errors import EvaluationUnavailable, ModelError, RunBusy, RunNotFound, SettingsInvalid
 from agent.events import Evaluated, Generated, RunStarted, Skipped, Stopped, Verifying
 from agent.generator import Draft
+from agent.graph import SearchGraph, SearchNode
+from agent.memory import failed_attempts, parent_context
 from agent.novelty import genome_digest, program_digest
 from harness.errors import ProblemError
 from harness.worker.model import Evaluation
 from ingest import ingest_paths
+from kb.tables import Event
 
 
 def search(kb: Any, problem: str, **kwargs: Any) -> SearchResult:
@@ -272,8 +275,46 @@ def test_the_harness_gets_a_second_chance_and_its_failure_is_no_verdict(kb, prob
     broken.failures = 99
     with pytest.raises(EvaluationUnavailable, match="no worker"):
         search(kb, problem, executor=broken)
-    assert RunStore(kb).list_runs()[0].state == "failed"
-    assert len(RunStore(kb).load("last").graph) == 1
+    run = RunStore(kb).load("last")
+    assert (run.info.state, run.info.steps) == ("failed", 3)
+    assert [(n.status, n.fitness) for n in run.graph.candidates()] == [("harness_error", 0.0)] * 3
+    assert run.info.tokens == 36
+    result = Search.resume(kb, StubExecutor(), run.info.run_id, generator=StubGenerator(), place=PLACE)
+    assert result.steps == 12
+    assert result.best
+
+
+class Breaking(StubExecutor):
+    """The harness falls over one candidate, every time."""
+
+    def __init__(self, x: int, *, final: bool = False) -> None:
+        super().__init__()
+        self.marks = (f"X = {x}\n", final)
+
+    def evaluate(self, request: Any) -> Evaluation:
+        mark, final = self.marks
+        if mark in request.candidate and (request.measure_compile or not final):
+            return Evaluation("harness_error", "the worker died")
+        return super().evaluate(request)
+
+
+def test_a_candidate_that_breaks_the_harness_does_not_end_the_run(kb, problem):
+    result = search(kb, problem, executor=Breaking(60), generator=Scripted(30, 60, 40), steps=3)
+    assert result.best.speedup == pytest.approx(0.9)
+    broken = RunStore(kb).load(result.run_id).graph.candidates()[1]
+    assert (broken.status, broken.fitness) == ("harness_error", 0.0)
+
+
+def test_a_winner_that_breaks_the_harness_is_passed_over_but_not_condemned(kb, problem):
+    executor = Breaking(90, final=True)
+    result = search(kb, problem, executor=executor, generator=Scripted(90, 60), steps=2)
+    assert (result.best.step, result.best.verified) == (2, True)
+    assert RunStore(kb).load(result.run_id).graph.candidates()[0].status == "correct"
+    with pytest.raises(EvaluationUnavailable, match="the worker died"):
+        search(kb, problem, executor=executor, generator=Scripted(90), steps=1)
+    run_id = RunStore(kb).list_runs()[0].run_id
+    again = Search.resume(kb, StubExecutor(), run_id, generator=Scripted(), place=PLACE)
+    assert (again.best.step, again.best.verified) == (1, True)
 
 
 def test_numbers_that_are_not_finite_do_not_spread(kb, problem):
@@ -300,6 +341,80 @@ def test_two_processes_cannot_work_on_one_run(kb, problem):
     result = search(kb, problem, on_event=meddle)
     assert result.steps == 12
     assert RunStore(kb).load(result.run_id).info.state == "finished"
+
+
+def test_a_run_is_held_until_its_winner_is_verified(kb, problem):
+    busy = []
+
+    def meddle(event: Any) -> None:
+        if isinstance(event, RunStarted | Verifying):
+            run_id = RunStore(kb).list_runs()[0].run_id
+            with pytest.raises(RunBusy, match="being worked on") as caught:
+                Search.resume(kb, StubExecutor(), run_id, generator=StubGenerator(), place=PLACE)
+            busy.append(caught)
+
+    result = search(kb, problem, on_event=meddle)
+    assert len(busy) == 2
+    assert RunStore(kb).load(result.run_id).info.state == "finished"
+
+
+@pytest.mark.parametrize("method", ["append", "amend", "finish"])
+def test_who_lost_a_run_leaves_its_state_alone(kb, problem, monkeypatch, method):
+    real = getattr(RunStore, method)
+
+    def overtaken(self: Any, run_id: str, seq: int, *args: Any) -> Any:
+        with kb.session() as session:
+            session.add(Event(run_id=run_id, seq=seq, kind="note"))
+            session.commit()
+        return real(self, run_id, seq, *args)
+
+    monkeypatch.setattr(RunStore, method, overtaken)
+    with pytest.raises(RunBusy, match="continued by another process"):
+        search(kb, problem, steps=3)
+    run = RunStore(kb).list_runs()[0]
+    assert (run.state, run.stop_reason) == ("running", "")
+
+
+def test_what_local_only_passages_shaped_is_marked(kb, problem, tmp_path):
+    (tmp_path / "memory.md").write_text("# Memory bandwidth\n\nFewer passes over memory.\n")
+    ingest_paths(kb, [tmp_path / "memory.md"], scope="cpu")
+    store, open_run = RunStore(kb), search(kb, problem, steps=3)
+    assert not any(n.local_only for n in store.load(open_run.run_id).graph)
+    ingest_paths(kb, [tmp_path / "memory.md"], visibility="local-only")
+    # What was shared then is not any more.
+    assert all(n.local_only for n in store.load(open_run.run_id).graph.candidates())
+    run = store.load(search(kb, problem, steps=12).run_id)
+    assert all(n.local_only for n in run.graph.candidates())
+    node = run.graph.candidates()[-1]
+    assert parent_context(node, "source")["local_only"]
+    attempts = failed_attempts(run.graph, [], node.parent_id if node.parent_id else None, "siblings")
+    assert all(a["local_only"] for a in attempts)
+    hosted = StubGenerator()
+    hosted.hosted = True
+    run = store.load(search(kb, problem, steps=5, generator=hosted).run_id)
+    assert not any(n.local_only for n in run.graph)
+
+
+def test_children_without_a_time_are_no_failures():
+    def node(step: int, **kwargs: Any) -> SearchNode:
+        parent = "0" if step else None
+        status = "correct" if step else "root"
+        fields = {"parent_id": parent, "status": status, **kwargs}
+        return SearchNode(
+            node_id=str(step), step=step, generator="g", source_sha="", digest=str(step), **fields
+        )
+
+    graph = SearchGraph()
+    for item in (
+        node(0),
+        node(1, fitness=1.5, speedup=1.5),
+        node(2, parent_id="1"),
+        node(3, parent_id="1", fitness=1.2, speedup=1.2),
+        node(4, parent_id="1", status="incorrect"),
+    ):
+        graph.add(item)
+    told = failed_attempts(graph, [], "1", "siblings")
+    assert [(a["step"], a["outcome"]) for a in told] == [(3, "no faster"), (4, "incorrect")]
 
 
 def test_runs_are_found_by_prefix(kb, problem):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.chart import progress_chart, search_tree
-from cli.report import collect, render
+from cli.report import PRIVATE, collect, render
 from cli.verdict import verdict
 from kb import KnowledgeBase, Settings
 
@@ -87,6 +87,14 @@ def test_local_only_passages_stay_here(contents: dict[str, Any], format: str) ->
     text = render(contents, format)
     assert "the secret tiling" not in text
     assert "/secret/" not in text
+
+
+def test_what_local_only_passages_shaped_stays_here(contents: dict[str, Any]) -> None:
+    nodes = {n["step"]: n for n in contents["nodes"]}
+    assert [nodes[4][key] for key in ("hypothesis", "source", "diff", "log")] == [PRIVATE, PRIVATE, [], ""]
+    assert nodes[4]["flags"] == [{"rule": "r<1>", "severity": "error", "detail": ""}]
+    assert nodes[3]["source"].startswith("# step 3")
+    assert nodes[3]["diff"]
 
 
 def test_winner_and_verdict(contents: dict[str, Any]) -> None:
