@@ -25,7 +25,6 @@ class RunStarted:
 @dataclass(frozen=True)
 class StepStarted:
     step: int
-    steps: int
     parent_step: int | None
     reason: str
 
@@ -41,7 +40,6 @@ class PromptReady:
 @dataclass(frozen=True)
 class Generated:
     step: int
-    generator: str
     hypothesis: str
 
 

@@ -173,7 +173,7 @@ class Search:
         parent = progress.graph.node(selection.parent_id) if selection.parent_id else None
         self._store.lease(self._run_id, step, {"step": step, "parent_id": selection.parent_id})
         parent_step = parent.step if parent else None
-        self._emit(ev.StepStarted(step, self._settings.steps, parent_step, selection.reason))
+        self._emit(ev.StepStarted(step, parent_step, selection.reason))
 
         prompt = self._prompt(step, selection, parent)
         self._emit(ev.PromptReady(step, prompt.tokens, len(prompt.provenance), len(prompt.withheld)))
@@ -190,7 +190,7 @@ class Search:
         node = None
         try:
             draft = self._generator.generate(self._request(step, prompt, parent))
-            self._emit(ev.Generated(step, self._generator.name, draft.hypothesis))
+            self._emit(ev.Generated(step, draft.hypothesis))
             node, outcome = self._evaluate(step, draft, parent, prompt)
             payload |= outcome
         except GenerationFailed as failure:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, text
 from sqlalchemy.exc import DatabaseError
 
-from kb.errors import StoreDamaged
-
 if TYPE_CHECKING:
     from sqlmodel import Session
 
@@ -134,14 +132,3 @@ def rebuild(session: Session) -> None:
     for statement in _SCHEMA:
         connection.exec_driver_sql(statement)
     connection.execute(text("INSERT INTO chunk_fts(chunk_fts) VALUES ('rebuild')"))
-
-
-def healthy(session: Session) -> bool:
-    """True when the index agrees with the chunk table (reads all of it)."""
-    try:
-        session.connection().execute(
-            text("INSERT INTO chunk_fts(chunk_fts, rank) VALUES ('integrity-check', 1)")
-        )
-    except (DatabaseError, StoreDamaged):
-        return False
-    return True

@@ -37,9 +37,9 @@ def watch(progress: SearchProgress) -> None:
     )
     for event in (
         ev.RunStarted("run-1", "softmax", "cpu", 0, 8, 60.0, 12.5, False),
-        ev.StepStarted(1, 8, None, "draft"),
+        ev.StepStarted(1, None, "draft"),
         ev.PromptReady(1, 5000, 9, 1),
-        ev.Generated(1, "recipe", "the compiler's code"),
+        ev.Generated(1, "the compiler's code"),
         ev.Evaluated(1, seed, True, seed, 5.0),
         ev.Evaluated(2, broken, False, seed, 9.0),
         ev.Evaluated(3, best, True, best, 14.0),
