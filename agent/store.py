@@ -244,14 +244,6 @@ class RunStore:
             events=events,
         )
 
-    def node(self, node_id: str) -> SearchNode:
-        """One node. Raises RunNotFound."""
-        with self._session() as session:
-            row = session.get(Node, node_id)
-            if row is None:
-                raise RunNotFound(f"no node {node_id!r}", "see: kernelevolve runs show RUN")
-            return from_row(row)
-
     def source(self, node: SearchNode) -> str:
         """The candidate's source."""
         return self._kb.blobs.text(node.source_sha)

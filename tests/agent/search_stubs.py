@@ -54,7 +54,7 @@ def open_kb(home: Path) -> KnowledgeBase:
 
 
 class StubExecutor:
-    """Reads the verdict from the candidate: `X` decides status and speedup. Logs what it judged."""
+    """Reads the verdict from the candidate: `X` decides status and speedup. Logs what it begins to judge."""
 
     def __init__(self, log: Path | None = None, delay_s: float = 0.0) -> None:
         self.log = log
@@ -62,13 +62,15 @@ class StubExecutor:
         self.requests: list[EvaluationRequest] = []
 
     def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:
+        self._note("describe", False)
         x = TensorSpec("x", (8,), "float32", (1,))
         return ProblemFacts(name, [x], [], [], [x], [], [], eager_ms=2.0, bytes_min=64)
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         self.requests.append(request)
-        time.sleep(self.delay_s)
         x = int(re.search(r"X = (\d+)", request.candidate)[1])
+        self._note(x, request.measure_compile)
+        time.sleep(self.delay_s)
         status = {11: "compile_error", 12: "incorrect", 13: "timeout"}.get(x % 17, "correct")
         evaluation = Evaluation(
             status, log="k.cpp:3:1: error: no such thing" if status == "compile_error" else ""
@@ -79,10 +81,12 @@ class StubExecutor:
             evaluation.baselines = {"eager_ms": 2.0, "compile_ms": 1.5 if request.measure_compile else None}
             evaluation.candidate_ms = {"median": 2.0 / speedup, "p05": 1.0, "p95": 3.0, "n": 9}
             evaluation.timed = True
+        return evaluation
+
+    def _note(self, what: int | str, final: bool) -> None:
         if self.log is not None:
             with self.log.open("a") as file:
-                file.write(json.dumps([x, request.measure_compile]) + "\n")
-        return evaluation
+                file.write(json.dumps([what, final]) + "\n")
 
 
 class StubGenerator:

@@ -19,7 +19,8 @@ from search_stubs import PLACE, StubExecutor, StubGenerator, graph_of, open_kb, 
 
 from agent import RunStore, Search, SearchSettings
 
-KILLS = 10
+# What a process has begun to do when its last moments are counted: making the run, a step, the verification.
+MOMENTS = ["create"] * 3 + ["step"] * 8 + ["final"] * 2
 
 
 def start(home: Path, log: Path, settings: SearchSettings) -> subprocess.Popen[bytes]:
@@ -27,40 +28,53 @@ def start(home: Path, log: Path, settings: SearchSettings) -> subprocess.Popen[b
     return subprocess.Popen(command, start_new_session=True)
 
 
-def judged(log: Path) -> list[list[object]]:
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+def begun(log: Path, moment: str) -> list[object]:
+    """What was begun at such moments, in order."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    named = [("create" if x == "describe" else "final" if final else "step", x) for x, final in lines]
+    return [x for name, x in named if name == moment]
+
+
+def kill_at(moment: str, process: subprocess.Popen[bytes], log: Path, delay_s: float) -> None:
+    before = begun(log, moment)
+    deadline = time.monotonic() + 60
+    while begun(log, moment) == before and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    time.sleep(delay_s)
+    # A verification is short: the run may be over by then.
+    assert process.poll() is None or (moment == "final" and process.poll() == 0), f"over before {moment}"
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() in (-signal.SIGKILL, 0)
 
 
 @pytest.mark.parametrize("policy", ["evolutionary"])
-def test_killed_ten_times_and_resumed(tmp_path, policy):
+def test_killed_again_and_again_and_resumed(tmp_path, policy):
     settings = SearchSettings(str(write_problem(tmp_path)), policy=policy, steps=120, seed=11)
     with open_kb(tmp_path / "whole") as kb:
         whole = Search(kb, StubExecutor(), settings, generator=StubGenerator(), place=PLACE).run()
         expected = graph_of(kb, whole.run_id)
 
-    rng = random.Random(time.time_ns())
+    seed = time.time_ns()
+    sys.stderr.write(f"seed {seed}\n")  # shown when the test fails
+    rng = random.Random(seed)
     home, log = tmp_path / "killed", tmp_path / "log"
-    for kill in range(KILLS):
-        before = len(judged(log))
-        process = start(home, log, settings)
-        deadline = time.monotonic() + 60
-        # The first judged candidate shows that the run is under way; from then on any moment will do.
-        while len(judged(log)) == before and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.12))
-        assert process.poll() is None, f"the run was over before kill {kill}"
-        os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+    exists = False
+    for planned in MOMENTS:
+        moment = "step" if exists and planned == "create" else planned
+        kill_at(moment, start(home, log, settings), log, rng.uniform(0, 0.12 if moment == "step" else 0.03))
         with open_kb(home) as kb:
-            (run,) = RunStore(kb).list_runs()
-            nodes = RunStore(kb).load(run.run_id).graph.candidates()
-            assert run.state == "running"
+            runs = RunStore(kb).list_runs()
+            assert len(runs) == 1 or (moment == "create" and not runs)
+            exists = bool(runs)
+            nodes = RunStore(kb).load("last").graph.candidates() if runs else []
+            assert all(run.state == "running" or moment == "final" for run in runs)
             # At most the step in flight is missing of what was judged.
-            assert len(nodes) >= len({x for x, _ in judged(log)}) - 1
+            assert len(nodes) >= len(set(begun(log, "step"))) - 1
 
     assert start(home, log, settings).wait(timeout=120) == 0
     with open_kb(home) as kb:
         (run,) = RunStore(kb).list_runs()
         assert graph_of(kb, run.run_id) == expected
-    repeated = sum(n - 1 for n in Counter(x for x, final in judged(log) if not final).values())
-    assert repeated <= KILLS
+    repeated = sum(n - 1 for n in Counter(begun(log, "step")).values())
+    assert repeated <= len(MOMENTS)
