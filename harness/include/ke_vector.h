@@ -147,13 +147,20 @@ template <int U, class F> KE_INLINE void groups(int64_t begin, int64_t end, F&& 
   if (i < end) f(Tail{static_cast<int>(end - i)}, std::integral_constant<int, 1>{}, i);
 }
 
-// Horizontal reductions of U accumulators; max and min propagate NaN.
+// Horizontal reductions of U accumulators; max and min propagate NaN. In registers: through memory, every halving
+// would wait for the store before it.
+KE_INLINE vf exchange(vf v, int distance) {
+#ifdef __clang__
+  vf r;
+  for (int l = 0; l < W; ++l) r[l] = v[l ^ distance];
+  return r;
+#else
+  return __builtin_shuffle(v, lane_index() ^ distance);
+#endif
+}
 template <class Op> KE_INLINE float fold(vf v, Op op) {
-  float lane[W];
-  std::memcpy(lane, &v, sizeof lane);
-  for (int w = W / 2; w > 0; w /= 2)
-    for (int l = 0; l < w; ++l) lane[l] = op(lane[l], lane[l + w]);
-  return lane[0];
+  unroll<kLogW>([&](auto step) KE_LAMBDA { v = op(v, exchange(v, (W / 2) >> step)); });
+  return v[0];
 }
 struct Sum {
   static constexpr float neutral = 0.0f;
