@@ -156,9 +156,8 @@ class Builder:
         tensors = [a for a in args if isinstance(a, Value)]
         if any(t.dtype not in ("float32", "bool", "int64") for t in tensors):
             raise Unsupported(f"{fn} on {[t.dtype for t in tensors]}")
-        fractions = [a for a in args if isinstance(a, float) and not a.is_integer()]
-        if fractions and fn not in ("where", "float") and tensors[0].dtype != "float32":
-            raise Unsupported(f"{fn} of {tensors[0].dtype} and {fractions[0]}")
+        if fn != "where" and all(t.dtype != "float32" for t in tensors):
+            args = tuple(_whole(fn, a) for a in args)
         shape = broadcast(t.shape for t in tensors)
         return self.add("map", shape, dtype or result_dtype(fn, tensors), fn, args)
 
@@ -219,6 +218,15 @@ class Builder:
         shape = list(x.shape)
         shape[dim] = -(-(end - start) // step)
         return self.add("view", shape, x.dtype, "slice", (x,), dim=dim, start=start, step=step)
+
+
+def _whole(fn: str, arg: Value | Scalar) -> Value | Scalar:
+    """A number beside integers as an integer. Raises Unsupported for a fraction, which would promote them."""
+    if not isinstance(arg, float):
+        return arg
+    if not arg.is_integer():
+        raise Unsupported(f"{fn} of integers and {arg}")
+    return int(arg)
 
 
 _COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf", "not", "and", "or", "xor"}

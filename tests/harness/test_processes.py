@@ -92,3 +92,17 @@ def test_half_a_frame_then_silence_or_end() -> None:
     ours.close()
     with pytest.raises(Closed):
         Channel(theirs.sock).receive(1.0)
+
+
+def test_number_of_processes_is_limited(repository: Path) -> None:
+    script = """
+import resource
+from harness.worker import sandbox
+report = {}
+tasks = sandbox.user_tasks() + 50
+sandbox.limit_resources(report, 1 << 30, tasks)
+print(report["limits"] == "" and tasks > 50, resource.getrlimit(resource.RLIMIT_NPROC) == (tasks, tasks))
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=repository)
+    assert done.stdout.split() == ["True", "True"], done.stderr

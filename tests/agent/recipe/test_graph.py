@@ -112,6 +112,7 @@ GRAPHS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
             torch.logical_xor(i, x > 0.5).float(),
             (i > 0.5).float() + (i * 0.5),
             i & 3,
+            F.relu(i - 2) + i.clamp(1, 2),
         ),
         [torch.tensor([0.0, -0.5, 3.0, float("nan")]), torch.arange(4)],
     ),
