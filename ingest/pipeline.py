@@ -168,25 +168,23 @@ class Ingestion:
         return sorted(inside, key=lambda s: (-len(s.root), s.root))
 
     def _source(self, root: Path, visibility: str | None, scope: str | None, key: str, name: str) -> Source:
-        """The source of exactly this root; else a known folder around it, told the same; else a new one."""
+        """The source of exactly this root; else the nearest known folder around it, unless something else is
+        said of this root; else a new one, which inherits from that folder what is not said.
+        """
         key = key or printable(str(root))
         with self._kb.session() as session:
             sources = session.exec(select_rows(Source)).all()
             found = next((s for s in sources if s.key == key), None)
-            if found is None and key == printable(str(root)):
-                around = [
-                    s
-                    for s in sources
-                    if root.is_relative_to(s.root)
-                    and s.key == s.root
-                    and visibility in (None, s.visibility)
-                    and scope in (None, s.scope)
-                ]
-                found = max(around, key=lambda s: len(s.root), default=None)
             if found is None:
                 found = Source(
                     key=key, name=name or printable(root.name or str(root)), root=printable(str(root))
                 )
+                around = [s for s in sources if root.is_relative_to(s.root) and s.key == s.root]
+                if around and key == found.root:
+                    nearest = max(around, key=lambda s: len(s.root))
+                    found.visibility, found.scope = nearest.visibility, nearest.scope
+                    if visibility in (None, nearest.visibility) and scope in (None, nearest.scope):
+                        found = nearest
             if found.key == key:
                 found.root = printable(str(root))
                 found.visibility = visibility or found.visibility

@@ -77,10 +77,12 @@ class BlobStore:
         return self.get(digest).decode("utf-8", "surrogatepass")
 
     def _size(self, path: str) -> int | None:
+        """None where there is nothing, or where the file system does not tell."""
         try:
-            return int(self._fs.size(path))
+            size: int | None = self._fs.size(path)
         except FileNotFoundError:
             return None
+        return size
 
     def _flush(self, path: str) -> None:
         if not self._local:

@@ -367,6 +367,20 @@ def test_folder_that_becomes_local_only_takes_inner_sources_along(kb: KnowledgeB
     assert {h.path for h in kb.query("tiles wavefront sum", k=50).hits if not h.local_only} == {"kernel.py"}
 
 
+def test_part_of_a_local_only_folder_stays_local_only_under_another_scope(
+    kb: KnowledgeBase, corpus: Path
+) -> None:
+    ingest_paths(kb, [corpus], scope="cpu")
+    ingest_paths(kb, [corpus / "guides"], visibility="local-only")
+    ingest_paths(kb, [corpus / "guides" / "tiling.md"], scope="opencl")
+    ingest_paths(kb, [corpus / "guides" / "vectors.txt"], scope="cpu")
+    assert scopes_of(kb) == {
+        "tiling.md": "opencl", "vectors.txt": "cpu", "kernel.py": "cpu", "rocm.md": "amd-hip",
+    }  # fmt: skip
+    hits = kb.query("tiles vector wavefront sum", k=50).hits
+    assert {h.path for h in hits if h.local_only} == {"tiling.md", "vectors.txt"}
+
+
 def test_scope_is_remembered_per_source(kb: KnowledgeBase, corpus: Path) -> None:
     ingest_paths(kb, [corpus / "guides"], scope="opencl")
     assert counts(ingest_paths(kb, [corpus / "guides"])) == (0, 0, 2, 0)
