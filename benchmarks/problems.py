@@ -42,6 +42,8 @@ def search(problem: Path, steps: int, time_limit: int, home: Path) -> dict[str, 
     if not lines:
         raise SystemExit(f"{' '.join(command)} printed nothing (exit code {done.returncode})")
     document: dict[str, Any] = json.loads(lines[-1])
+    document.pop("report", None)  # the home goes away; so do its paths
+    (document.get("best") or {}).pop("path", None)
     return {"problem": problem.stem, "exit_code": done.returncode, **document}
 
 
