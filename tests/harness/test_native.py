@@ -86,7 +86,7 @@ def test_cpp_candidate(evaluate: Callable[..., Evaluation]) -> None:
     assert evaluate(PROBLEM, CANDIDATE.replace("3.0, False", "3.1, False")).status == "incorrect"
     crash = evaluate(PROBLEM, CANDIDATE.replace("x.numel()", "1 << 40"))
     assert crash.status == "runtime_error"
-    assert "SIGSEGV" in crash.reason
+    assert "killed by SIG" in crash.reason  # SEGV or BUS: what lies behind the memory decides
 
 
 def test_triton_candidate_is_judged_by_function_only(evaluate: Callable[..., Evaluation]) -> None:

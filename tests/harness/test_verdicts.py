@@ -237,7 +237,9 @@ def test_state_that_forward_changes(evaluate: Evaluate) -> None:
     same = COUNTED.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
     result = evaluate(COUNTED, same)
     assert result.status == "correct", result.reason
-    assert [(f["rule"], f["severity"]) for f in result.flags] == [("mutates-state", "info")]
+    rules = [f["rule"] for f in result.flags]
+    assert "mutates-state" in rules
+    assert "state-not-updated" not in rules
     frozen = same.replace(
         "return self.norm(x)",
         "n = self.norm\n        return torch.nn.functional.batch_norm(x, None, None, n.weight, n.bias, True)",
