@@ -49,7 +49,7 @@ install: $(STAMP)
 
 demo: install
 	@$(BIN)/kernelevolve init
-	@$(BIN)/kernelevolve search $(PROBLEM) --target cpu --generator recipe --steps 16 --time-limit 170
+	@$(BIN)/kernelevolve search $(PROBLEM) --target cpu --generator recipe --steps 16 --time-limit 150
 
 test: install lint
 	@$(BIN)/python -m pytest -m "not full and not gpu"

@@ -71,11 +71,12 @@ class Search:
     def run(self) -> SearchResult:
         """Search from the beginning.
 
-        Raises ProblemError for a bad problem (nothing is stored then), ModelError, EvaluationUnavailable, and
-        KeyboardInterrupt after the run was marked as interrupted.
+        Raises TargetUnavailable or ProblemError (nothing is stored then), ModelError, EvaluationUnavailable,
+        and KeyboardInterrupt after the run was marked as interrupted.
         """
         from harness.problem import load_problem
 
+        self._executor.require(self._settings.target)  # before anything is run or stored for it
         problem = load_problem(self._settings.problem)
         facts = self._executor.describe(problem.source, problem.name)
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"

@@ -126,10 +126,12 @@ def _place(children: Mapping[str, list[Mapping[str, Any]]]) -> tuple[dict[str, f
 
 
 def _best_line(nodes: Sequence[Mapping[str, Any]], x: Any, y: Any) -> str:
+    """The best so far; the compiler's own code is no find of the run and does not raise it."""
     points: list[tuple[float, float]] = []
     best = None
     for n in nodes:
-        value = n["vs_eager"]["value"] if n["vs_eager"] and n["good"] else None
+        counts = n["vs_eager"] and n["good"] and not n["compiler_made"]
+        value = n["vs_eager"]["value"] if counts else None
         if value is not None and (best is None or value > best):
             if best is not None:
                 points.append((x(n["step"]), y(best)))

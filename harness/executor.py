@@ -59,16 +59,17 @@ class LocalExecutor:
         self._scratch: Path | None = None
         self._start()
 
+    def require(self, target: str) -> None:
+        """Raises TargetUnknown, or TargetUnavailable where candidates for the target cannot be run."""
+        available, reason = get_target(target).available()
+        if not available:
+            raise TargetUnavailable(f"{target}: {reason}", "choose a target of `kernelevolve doctor`'s list")
+
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """The verdict on a candidate. Raises TargetUnknown, TargetUnavailable; everything else is a
         status.
         """
-        target = get_target(request.target)
-        available, reason = target.available()
-        if not available:
-            raise TargetUnavailable(
-                f"{request.target}: {reason}", "choose a target of `kernelevolve doctor`'s list"
-            )
+        self.require(request.target)
         more = {"request": asdict(request), "require_sandbox": self.require_sandbox}
         try:
             answer = self._ask("evaluate", more, None)

@@ -39,7 +39,7 @@ def load_problem(spec: str | Path) -> Problem:
             raise ProblemError(
                 f"{path} is larger than {SIZE_LIMIT >> 20} MiB", "a problem is a small Python file"
             )
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is not UTF-8 text", "a problem is a Python file") from error
     except OSError as error:

@@ -45,13 +45,21 @@ def walk(root: Path, unlisted: list[Path] | None = None) -> Iterator[Path]:
             return
         for entry in entries:
             path = folder / entry.name
-            if entry.is_dir():
+            if _is_folder(entry):
                 if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith("."):
                     yield from visit(path)
             elif not _skipped(entry.name, path.suffix.lower()):
                 yield path
 
     yield from visit(root)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """A link that leads nowhere or in a circle counts as a file: reading it reports what is wrong."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _skipped(name: str, suffix: str) -> bool:

@@ -52,6 +52,9 @@ def _inspect_header(path: Path) -> None:
     except OSError as error:
         raise HomeUnavailable(f"cannot read {path}: {error.strerror}", "check its permissions") from error
     if size == 0:
+        # Stored blobs mean that there once was a database: an empty one in its place would hide the loss.
+        if any((path.parent / "blobs").glob("*")):
+            raise _damaged(path, "empty beside stored blobs")
         return
     if len(header) < 100 or not header.startswith(_MAGIC):
         raise _damaged(path, "not an SQLite file")

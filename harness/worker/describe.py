@@ -75,7 +75,9 @@ def run(model: torch.nn.Module, inputs: list[Any]) -> Any:
 
 
 def spec(name: str, tensor: torch.Tensor) -> TensorSpec:
-    """Name, shape, dtype and strides."""
+    """Name, shape, dtype and strides. Raises NotTraceable for a shape that depends on values."""
+    if not all(type(size) is int for size in (*tensor.shape, *tensor.stride())):
+        raise NotTraceable(f"the shape of {name} depends on values")
     return TensorSpec(name, tuple(tensor.shape), dtype_name(tensor.dtype), tuple(tensor.stride()))
 
 

@@ -130,4 +130,6 @@ def same_bytes(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) ->
 
 
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    return all(bool(torch.isfinite(t).all()) for t in tensors if t.is_floating_point() or t.is_complex())
+    """NaN and infinity are nowhere. Eight-bit floats have no `isfinite` of their own."""
+    inexact = (t for t in tensors if t.is_floating_point() or t.is_complex())
+    return all(bool(torch.isfinite(t.float() if t.element_size() == 1 else t).all()) for t in inexact)

@@ -61,6 +61,9 @@ class StubExecutor:
         self.delay_s = delay_s
         self.requests: list[EvaluationRequest] = []
 
+    def require(self, target: str) -> None:
+        pass
+
     def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:
         self._note("describe", False)
         x = TensorSpec("x", (8,), "float32", (1,))

@@ -74,3 +74,12 @@ def test_tolerance_of_a_problem() -> None:
     for wrong in ("loose", {"float32": -1}, {"int64": 1}, {"float32": float("inf")}):
         with pytest.raises(ValueError, match="tolerance"):
             parse_tolerance(wrong)
+
+
+def test_an_output_that_cancels_to_nearly_nothing_is_not_called_imprecise() -> None:
+    """The mean of noise summed in another order: 2e-4 of itself off, one float32 rounding of its terms."""
+    reference = torch.tensor(1.0e-3)
+    other = reference + 2e-7
+    assert compare(other, reference, PLAIN).problem is None
+    assert compare(other.expand(100), reference.expand(100), PLAIN).problem is not None
+    assert compare(other, reference, PLAIN, torch.tensor(1.0e-3, dtype=torch.float64)).problem is not None

@@ -122,6 +122,14 @@ def test_mode_is_kept_and_changed_state_is_flagged(executor: LocalExecutor) -> N
     assert len(facts.output_refs) == 1
 
 
+def test_a_shape_that_depends_on_values_is_said_not_hidden(executor: LocalExecutor) -> None:
+    picking = TRAINING.replace("return self.bn(x)", "return x[x > 0].sum()")
+    facts = executor.describe(picking)
+    assert facts.trace_error
+    assert facts.nodes == []
+    assert facts.to_json()
+
+
 def test_data_dependent_control_flow_is_said_not_hidden(executor: LocalExecutor) -> None:
     branching = TRAINING.replace("return self.bn(x)", "return x if x.sum() > 1000 else x + 1")
     facts = executor.describe(branching)

@@ -190,3 +190,13 @@ def test_stats_survive_files_that_vanish(kb: KnowledgeBase, monkeypatch: pytest.
 
     monkeypatch.setattr(Path, "is_file", vanish)
     assert kb.stats()["bytes"] > 0
+
+
+def test_an_empty_file_in_place_of_the_database_is_no_new_store(settings: Settings) -> None:
+    with KnowledgeBase.open(settings) as kb:
+        kb.blobs.put("something stored")
+    for path in settings.home.glob("kernelevolve.db*"):
+        path.unlink()
+    (settings.home / "kernelevolve.db").touch()
+    with pytest.raises(StoreDamaged, match="empty beside stored blobs"):
+        KnowledgeBase.open(settings)
