@@ -32,8 +32,8 @@ WHOLE = {
     "float8_e4m3fn": 0.13,
     "float8_e5m2": 0.25,
 }
-# An output of fewer elements may cancel to nearly nothing (the mean of noise). Its relative error then tells the
-# order of summation rather than the precision, and only a double-precision result can tell the two apart.
+# An output of fewer elements may cancel to nearly nothing (the mean of noise). Its relative error then tells
+# the order of summation, not the precision, and only a double-precision result can tell the two apart.
 FEW = 64
 # A candidate may be this many times as far from the double-precision result as eager itself is.
 EAGER_ERROR_MULTIPLE = 4.0
