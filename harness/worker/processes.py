@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness.worker import sandbox
-from harness.worker.wire import Channel, channel_pair
+from harness.worker.wire import LARGE_FRAME, Channel, channel_pair
 
 LOG_KEEP = 16 << 10
 LOG_LIMIT = 64 << 20
@@ -172,6 +172,7 @@ def _run_init(
 def _become_child(channel: Channel, log_fd: int, keep: tuple[int, ...]) -> None:
     sandbox.die_with_parent()
     os.setsid()
+    channel.limit = LARGE_FRAME  # what the judge says: a candidate's source may be long
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(log_fd, 1)

@@ -32,6 +32,13 @@ def test_honest_candidate_is_correct(evaluate: Evaluate, norm_problem: str, norm
     assert result.speedup is None
 
 
+def test_a_long_source_is_judged_like_a_short_one(
+    evaluate: Evaluate, norm_problem: str, norm_candidate: str
+) -> None:
+    """An unrolled recurrent network makes more text than a candidate may send."""
+    assert evaluate(norm_problem, norm_candidate + "# generated\n" * 20_000).status == "correct"
+
+
 @pytest.mark.parametrize(
     ("candidate", "status", "words"),
     [
