@@ -24,6 +24,8 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class StepStarted:
+    """A parent was chosen (None: a draft from the specification)."""
+
     step: int
     parent_step: int | None
     reason: str
@@ -31,6 +33,8 @@ class StepStarted:
 
 @dataclass(frozen=True)
 class PromptReady:
+    """The prompt is written; `passages` retrieved texts are in it."""
+
     step: int
     tokens: int
     passages: int
@@ -39,6 +43,8 @@ class PromptReady:
 
 @dataclass(frozen=True)
 class Generated:
+    """A candidate exists and goes to the judge."""
+
     step: int
     hypothesis: str
 
@@ -66,11 +72,15 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Verifying:
+    """The winner is measured again, longer."""
+
     node: SearchNode
 
 
 @dataclass(frozen=True)
 class Stopped:
+    """The run ended, with its reason."""
+
     run_id: str
     reason: str
     result: dict[str, Any]

@@ -76,6 +76,7 @@ class StepRecord:
 
 
 def to_row(run_id: str, node: SearchNode) -> Node:
+    """The table row of a node."""
     low, high = node.speedup_ci or (None, None)
     return Node(
         id=node.node_id,
@@ -101,6 +102,7 @@ def to_row(run_id: str, node: SearchNode) -> Node:
 
 
 def from_row(row: Node) -> SearchNode:
+    """The node of a table row."""
     low, high = row.speedup_lo, row.speedup_hi
     return SearchNode(
         node_id=row.id,

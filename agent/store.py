@@ -332,6 +332,7 @@ def _shown_local_only(session: Session, run_id: str) -> set[str]:
 
 
 def node_id(run_id: str, step: int) -> str:
+    """The id of a run's node: run and step."""
     return f"{run_id}-{step:04d}"
 
 

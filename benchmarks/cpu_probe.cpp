@@ -1,5 +1,5 @@
 // Measures the CPU facts that kb/library quotes. One line a fact, median of repeated runs.
-//   g++ -O3 -march=native -fopenmp benchmarks/cpu_probe.cpp -o /tmp/cpu_probe && OMP_NUM_THREADS=2 /tmp/cpu_probe
+//   g++ -O3 -march=native -fopenmp benchmarks/cpu_probe.cpp -o cpu_probe && OMP_NUM_THREADS=2 ./cpu_probe
 // The numbers move with the machine and with what else runs on it: rerun before you rely on one.
 #include <omp.h>
 #ifdef __x86_64__

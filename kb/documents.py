@@ -52,6 +52,8 @@ class NewChunk:
 
 @dataclass(frozen=True)
 class NewSection:
+    """A heading with its lines, 1-based and inclusive."""
+
     heading_path: str
     start_line: int
     end_line: int
@@ -162,6 +164,7 @@ class DocumentWriter:
 
 
 def text_hash(text: str) -> str:
+    """sha256 of a text, lone surrogates included; the key of its cached vector."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -349,6 +352,7 @@ def _trace_row(document_id: int, ordinal: int, record: dict[str, Any]) -> dict[s
 
 
 def expected_vectors(session: Session) -> dict[str, tuple[int, int]]:
+    """What the vector index must hold: partition -> (generation, count)."""
     rows = session.connection().execute(
         select(col(VectorIndexState.partition), col(VectorIndexState.generation), col(VectorIndexState.count))
     )

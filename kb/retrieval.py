@@ -32,6 +32,8 @@ PASSAGE_CANDIDATES = 100
 
 @dataclass(frozen=True)
 class QueryResult:
+    """Hits in order of rank; `elapsed_ms` covers embedding, search and loading."""
+
     query: str
     elapsed_ms: float
     hits: list[Hit]

@@ -45,6 +45,8 @@ def _parent(column: str, **kwargs: Any) -> Any:
 
 
 class DocumentState(StrEnum):
+    """How far ingestion has come with a document."""
+
     PENDING = "pending"
     EMBEDDED = "embedded"
     FAILED = "failed"
@@ -56,6 +58,8 @@ def partition_of(kind: str, scope: str) -> str:
 
 
 class RunState(StrEnum):
+    """What became of a run."""
+
     RUNNING = "running"
     FINISHED = "finished"
     INTERRUPTED = "interrupted"

@@ -39,6 +39,8 @@ Reader = Callable[[str], Iterator[tuple[list[str], "Vectors"]]]
 
 @dataclass
 class Manifest:
+    """What the live folder holds: (generation, count) by partition, and its files as they were left."""
+
     folder: str
     model: str
     collections: dict[str, list[int]] = field(default_factory=dict)  # partition -> [generation, count]

@@ -10,6 +10,8 @@ from kb.records import Hit, SkillRecord
 
 @dataclass(frozen=True)
 class Provenance:
+    """One retrieved passage in one slot; `score` is retrieval's, `why` says what brought it."""
+
     slot: str
     chunk_id: str
     citation: str

@@ -27,6 +27,8 @@ _NOT_FUNCTIONS = {
 
 
 class CLoader(Loader):
+    """C, C++, CUDA, HIP and OpenCL sources; kind `kernel` where a kernel is defined."""
+
     name = "c"
     version = 1
     priority = 40

@@ -24,6 +24,8 @@ _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 
 
 class MarkdownLoader(Loader):
+    """Markdown files, with or without YAML front matter."""
+
     name = "markdown"
     version = 1
     priority = 50

@@ -14,6 +14,8 @@ _KERNEL_CALLS = {"pallas_call", "load_inline", "load_cpp"}
 
 
 class PythonLoader(Loader):
+    """Python sources that parse; others are reported with their syntax error."""
+
     name = "python"
     version = 1
     priority = 40

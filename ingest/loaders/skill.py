@@ -21,6 +21,8 @@ SHARED = "_shared"
 
 
 class SkillLoader(Loader):
+    """`SKILL.md` with the files of its folder."""
+
     name = "skill"
     version = 1
     priority = 90

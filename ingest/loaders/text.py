@@ -13,6 +13,8 @@ _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}\s*$")
 
 
 class TextLoader(Loader):
+    """Whatever is text and belongs to no other loader."""
+
     name = "text"
     version = 1
     priority = 0

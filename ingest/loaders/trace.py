@@ -11,6 +11,8 @@ from ingest.traces import ncu
 
 
 class NsightComputeLoader(Loader):
+    """Nsight Compute's CSV, raw and details pages."""
+
     name = "nsight-compute"
     version = 1
     priority = 80
