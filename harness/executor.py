@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from dataclasses import asdict
@@ -18,31 +15,16 @@ from harness.problem import check_source
 from harness.target import get_target
 from harness.worker import environment
 from harness.worker.model import Evaluation, EvaluationRequest, ProblemFacts
-from harness.worker.wire import LARGE_FRAME, Channel, WireError, channel_pair
+from harness.worker.wire import LARGE_FRAME, WireError, channel_pair
+from harness.worker_process import START_LIMIT_S, WorkerProcess
 
-START_LIMIT_S = 120.0
 DESCRIBE_LIMIT_S = 120.0
 COMPILE_LIMIT_S = 300.0
 REFERENCE_MEMORY = 32 << 30
-# How long an OpenMP thread busy-waits at a barrier before it sleeps. The default (milliseconds) makes two
-# threads that share a CPU wait for the scheduler's tick, ten times the run time of a small kernel, on one
-# side or the other.
-SPIN_COUNT = "1000"
-# Nothing else of the user's environment reaches a worker: a candidate could read it from /proc/self/environ.
-_KEPT_VARIABLES = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "CXX",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_HOME",
-    "HOME",
-)
 
 
 class LocalExecutor:
-    """Owns a zygote process that has torch loaded; each request gets a judge of its own, forked from it.
+    """Owns zygote processes that have torch loaded; each request gets a judge of its own, forked from one.
 
     `cache_dir` holds what outlives an evaluation: torch.compile's cache for references, nothing of a
     candidate. One request runs at a time, so that two measurements never disturb each other. Usable as a
@@ -53,11 +35,12 @@ class LocalExecutor:
         self.cache_dir = Path(cache_dir)
         self.require_sandbox = require_sandbox
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: Channel | None = None
-        self._awaiting_ready = False
-        self._scratch: Path | None = None
-        self._start()
+        try:
+            self.cache_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ExecutorError(f"no place to work: {error}", "free disk space") from error
+        self._processes = {"cpu": WorkerProcess(interpret=True)}
+        self._processes["cpu"].start()
 
     def require(self, target: str) -> None:
         """Raises TargetUnknown, or TargetUnavailable where candidates for the target cannot be run."""
@@ -70,9 +53,10 @@ class LocalExecutor:
         status.
         """
         self.require(request.target)
-        more = {"request": asdict(request), "require_sandbox": self.require_sandbox}
+        device = get_target(request.target).device
+        more = {"request": asdict(request), "require_sandbox": self.require_sandbox, "device": device}
         try:
-            answer = self._ask("evaluate", more, None)
+            answer = self._ask("evaluate", more, None, device)
         except ExecutorError as error:
             return Evaluation("harness_error", str(error), target=request.target, baseline=request.baseline)
         return Evaluation.from_json(answer["evaluation"])
@@ -96,7 +80,8 @@ class LocalExecutor:
     def close(self) -> None:
         """Ends the worker and removes its scratch folder."""
         with self._lock:
-            self._stop()
+            for process in self._processes.values():
+                process.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -117,11 +102,14 @@ class LocalExecutor:
             )
         return answer
 
-    def _ask(self, kind: str, more: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+    def _ask(
+        self, kind: str, more: dict[str, Any], timeout_s: float | None, device: str = "cpu"
+    ) -> dict[str, Any]:
         with self._lock:
-            control = self._running()
-            assert self._scratch is not None
-            folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=self._scratch))
+            if device not in self._processes:
+                self._processes[device] = WorkerProcess(interpret=False)
+            control, scratch = self._processes[device].running()
+            folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=scratch))
             ours, theirs = channel_pair()
             ours.limit = LARGE_FRAME
             try:
@@ -137,63 +125,3 @@ class LocalExecutor:
             finally:
                 ours.close()
                 shutil.rmtree(folder, ignore_errors=True)
-
-    def _start(self) -> None:
-        try:
-            self.cache_dir.mkdir(parents=True, exist_ok=True)
-            self._scratch = Path(tempfile.mkdtemp(prefix="kernelevolve-"))
-        except OSError as error:
-            raise ExecutorError(f"no place to work: {error}", "free disk space or set TMPDIR") from error
-        ours, theirs = channel_pair()
-        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-        package_root = str(Path(__file__).resolve().parents[1])
-        fd = theirs.sock.fileno()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.worker.zygote", str(fd)],
-            env={
-                **kept,
-                "PYTHONPATH": package_root,
-                "OPENBLAS_NUM_THREADS": "1",
-                "GOMP_SPINCOUNT": SPIN_COUNT,
-                "PYTHONDONTWRITEBYTECODE": "1",
-            },
-            cwd=self._scratch,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(fd,),
-            start_new_session=True,  # Ctrl-C reaches the executor alone, which then closes the channels
-        )
-        theirs.close()
-        self._control, self._awaiting_ready = ours, True
-
-    def _running(self) -> Channel:
-        """The zygote's channel, restarted if it died and waited for if it is still loading torch."""
-        if self._process is None or self._process.poll() is not None:
-            self._stop()
-            self._start()
-        assert self._control is not None
-        if self._awaiting_ready:
-            try:
-                self._control.receive(START_LIMIT_S)
-            except WireError as error:
-                self._stop()
-                raise ExecutorError(
-                    "the worker process did not start", "check `kernelevolve doctor`"
-                ) from error
-            self._awaiting_ready = False
-        return self._control
-
-    def _stop(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
-        if self._process is not None:
-            try:
-                self._process.wait(2.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None

@@ -18,7 +18,8 @@ class Target:
     """A place a kernel runs.
 
     `limits` are hard (bytes, threads); `facts` are what a kernel writer wants to know, for people and
-    prompts. `probe` says whether this machine has the device, and if not, why.
+    prompts. `device` is torch's name for the kind of device. `probe` says whether this machine has it, and if
+    not, why.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Target:
     languages: tuple[str, ...]
     limits: dict[str, int] = field(default_factory=dict)
     facts: dict[str, str | float] = field(default_factory=dict)
+    device: str = "cpu"
     probe: Callable[[], Availability] = field(default=lambda: (True, ""), repr=False, compare=False)
 
     def available(self) -> Availability:

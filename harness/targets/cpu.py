@@ -28,7 +28,7 @@ def cpu() -> Target:
         "threads": environment.usable_cpus(),
         **{f"{name}_bytes": size for name, size in caches.items()},
     }
-    return Target("cpu", "generic", platform.machine(), ("cpp", "triton"), limits, facts, _available)
+    return Target("cpu", "generic", platform.machine(), ("cpp", "triton"), limits, facts, "cpu", _available)
 
 
 def _available() -> Availability:

@@ -27,7 +27,8 @@ _HOPPER_FACTS: dict[str, str | float] = {
 def nvidia() -> list[Target]:
     """The NVIDIA targets."""
     languages = ("triton", "cuda")
-    return [Target("nvidia:sm_90", "nvidia", "sm_90", languages, _HOPPER_LIMITS, _HOPPER_FACTS, _available)]
+    limits, facts = _HOPPER_LIMITS, _HOPPER_FACTS
+    return [Target("nvidia:sm_90", "nvidia", "sm_90", languages, limits, facts, "cuda", _available)]
 
 
 def _available() -> Availability:

@@ -98,7 +98,7 @@ def look_at_candidate(trial: Trial) -> None:
         trial.flag(finding.rule, "reject", f"line {finding.line}: {finding.detail}")
     if findings:
         raise Verdict("rejected", f"{findings[0].rule}: {findings[0].detail} (line {findings[0].line})")
-    trial.interpreted = guard.uses_triton_kernels(tree)
+    trial.interpreted = trial.device == "cpu" and guard.uses_triton_kernels(tree)
     if trial.interpreted:
         unchecked = "races, small out-of-bounds accesses, shared-memory limits and speed were not checked"
         trial.flag("interpreted", "info", f"run by Triton's interpreter: {unchecked}")
@@ -113,7 +113,7 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
             "op": "jail",
             "scratch": str(trial.scratch),
             "threads": trial.threads,
-            "environment": {"TRITON_INTERPRET": "1"} if trial.interpreted else {},
+            "environment": {"TRITON_INTERPRET": "1"} if trial.device == "cpu" else {},
             "readable": sandbox.readable_paths(),
             "memory": request.memory_limit + shared + layout_bytes(trial.state_layout),
             "processes": sandbox.user_tasks() + sandbox.TASK_LIMIT,

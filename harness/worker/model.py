@@ -19,6 +19,9 @@ Status = Literal[
     "harness_error",
 ]
 Baseline = Literal["eager", "compile"]
+Policy = Literal["library", "pure"]
+Precision = Literal["strict", "tf32", "as-declared"]
+Profile = Literal["none", "static", "light", "deep"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,10 @@ class EvaluationRequest:
 
     Time limits are in seconds, memory in bytes. `seed` is None for a secret one. `timing_budget_s` bounds the
     time spent measuring; 0 checks correctness only. With `measure_compile`, torch.compile is timed beside
-    eager.
+    eager. `policy`: `pure` wants every compute kernel to be the candidate's own, `library` allows calls of
+    vendor libraries. `precision`: `strict` holds float32 to float32, `tf32` allows TF32 products on both
+    sides, `as-declared` takes what the problem's META says. `profile`: how closely a correct candidate is
+    looked at.
     """
 
     problem: str
@@ -123,6 +129,9 @@ class EvaluationRequest:
     memory_limit: int = 8 << 30
     timing_budget_s: float = 3.0
     threads: int | None = None
+    policy: Policy = "library"
+    precision: Precision = "strict"
+    profile: Profile = "none"
 
 
 @dataclass

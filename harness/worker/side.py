@@ -31,11 +31,12 @@ class Mismatch(Exception):
 
 
 class Side:
-    """One child together with the memory it shares with the judge."""
+    """One child together with the memory it shares with the judge. `device`: where that memory is."""
 
-    def __init__(self, child: Child, rng: random.Random) -> None:
+    def __init__(self, child: Child, rng: random.Random, device: str = "cpu") -> None:
         self.child = child
         self.rng = rng
+        self.device = device
         self.slots: list[Region] = []
         self.flats: list[list[torch.Tensor]] = []
         self.output: Region | None = None

@@ -33,8 +33,16 @@ class Verdict(Exception):
 class Trial:
     """One candidate against one problem."""
 
-    def __init__(self, request: EvaluationRequest, reference: Side, candidate: Side, scratch: Path) -> None:
+    def __init__(
+        self,
+        request: EvaluationRequest,
+        reference: Side,
+        candidate: Side,
+        scratch: Path,
+        device: str = "cpu",
+    ) -> None:
         self.request, self.reference, self.candidate, self.scratch = request, reference, candidate, scratch
+        self.device = device
         self.rng = random.Random(request.seed if request.seed is not None else secrets.randbits(64))
         self.generator = torch.Generator().manual_seed(self.seed())
         self.threads = request.threads or environment.usable_cpus()

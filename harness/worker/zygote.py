@@ -26,6 +26,9 @@ def main(fd: int) -> None:
     """
     import torch  # noqa: F401  (what makes a fork cheap)
 
+    with contextlib.suppress(ImportError):  # a vendor's container may have none
+        import triton.language  # noqa: F401
+
     import harness.worker.judge
     import harness.worker.reference  # noqa: F401
 
@@ -105,7 +108,9 @@ def _evaluate(channel: Channel) -> None:
     scratch = Path(message["scratch"])
     request = EvaluationRequest(**message["request"])
     rng = random.SystemRandom()
-    trial = Trial(request, Side(reference, rng), Side(candidate, rng), _folder(scratch / "candidate"))
+    device = message["device"]
+    sides = Side(reference, rng, device), Side(candidate, rng, device)
+    trial = Trial(request, *sides, _folder(scratch / "candidate"), device)
     torch.set_num_threads(trial.threads)
     keep_freed_memory()
     _enter(trial.reference, message)

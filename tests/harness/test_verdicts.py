@@ -125,9 +125,10 @@ def test_executor_recovers_from_a_dead_worker(
 
     request = EvaluationRequest(norm_problem, norm_candidate, timing_budget_s=0.0)
     with LocalExecutor(Path(str(tmp_path))) as executor:
-        assert executor._process is not None
-        executor._process.kill()
-        executor._process.wait()
+        process = executor._processes["cpu"]._process
+        assert process is not None
+        process.kill()
+        process.wait()
         assert executor.evaluate(request).status == "correct"
 
 

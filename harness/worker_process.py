@@ -1,0 +1,109 @@
+"""A zygote as the executor sees it: started ahead, restarted when it died, stopped with its folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from harness.errors import ExecutorError
+from harness.worker.wire import Channel, WireError, channel_pair
+
+START_LIMIT_S = 120.0
+# How long an OpenMP thread busy-waits at a barrier before it sleeps. The default (milliseconds) makes two
+# threads that share a CPU wait for the scheduler's tick, ten times the run time of a small kernel, on one
+# side or the other.
+SPIN_COUNT = "1000"
+# Nothing else of the user's environment reaches a worker: a candidate could read it from /proc/self/environ.
+_KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "CXX",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "HOME",
+)
+
+
+class WorkerProcess:
+    """Runs `harness.worker.zygote`.
+
+    Triton reads once, when it is imported, whether it interprets or compiles: processes for the CPU
+    (`interpret`) and for devices are therefore different ones.
+    """
+
+    def __init__(self, *, interpret: bool) -> None:
+        self.interpret = interpret
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: Channel | None = None
+        self._awaiting_ready = False
+        self._scratch: Path | None = None
+
+    def start(self) -> None:
+        """Returns at once; the process loads torch meanwhile. Raises ExecutorError."""
+        try:
+            self._scratch = Path(tempfile.mkdtemp(prefix="kernelevolve-"))
+        except OSError as error:
+            raise ExecutorError(f"no place to work: {error}", "free disk space or set TMPDIR") from error
+        ours, theirs = channel_pair()
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        fd = theirs.sock.fileno()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "harness.worker.zygote", str(fd)],
+            env={
+                **kept,
+                **({"TRITON_INTERPRET": "1"} if self.interpret else {}),
+                "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+                "OPENBLAS_NUM_THREADS": "1",
+                "GOMP_SPINCOUNT": SPIN_COUNT,
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+            cwd=self._scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(fd,),
+            start_new_session=True,  # Ctrl-C reaches the executor alone, which then closes the channels
+        )
+        theirs.close()
+        self._control, self._awaiting_ready = ours, True
+
+    def running(self) -> tuple[Channel, Path]:
+        """The zygote's channel and a folder for requests, restarted if it died and waited for if it is still
+        loading torch.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self.stop()
+            self.start()
+        assert self._control is not None
+        assert self._scratch is not None
+        if self._awaiting_ready:
+            try:
+                self._control.receive(START_LIMIT_S)
+            except WireError as error:
+                self.stop()
+                raise ExecutorError(
+                    "the worker process did not start", "check `kernelevolve doctor`"
+                ) from error
+            self._awaiting_ready = False
+        return self._control, self._scratch
+
+    def stop(self) -> None:
+        """Ends the process and removes its scratch folder."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(2.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
