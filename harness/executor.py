@@ -19,6 +19,7 @@ from harness.worker.wire import LARGE_FRAME, WireError, channel_pair
 from harness.worker_process import START_LIMIT_S, WorkerProcess
 
 DESCRIBE_LIMIT_S = 120.0
+CHECK_LIMIT_S = 300.0
 COMPILE_LIMIT_S = 300.0
 REFERENCE_MEMORY = 32 << 30
 
@@ -67,6 +68,15 @@ class LocalExecutor:
         """
         answer = self._look("describe", problem_source, name, DESCRIBE_LIMIT_S, "describing the problem")
         return ProblemFacts.from_json(answer["facts"])
+
+    def check(self, problem_source: str, name: str = "problem") -> list[dict[str, str]]:
+        """What makes a problem weak: findings `{rule, severity, detail}`, none for a sound one.
+
+        `warning`: the judge cannot tell some wrong candidate from a right one; `info`: the problem's own
+        inputs could not. Raises ProblemError for an invalid problem.
+        """
+        answer = self._look("check", problem_source, name, CHECK_LIMIT_S, "checking the problem")
+        return list(answer["findings"])
 
     def compiler_source(self, problem_source: str) -> str:
         """TorchInductor's code for the problem as a complete candidate file; raises ProblemError where it

@@ -5,16 +5,15 @@ from __future__ import annotations
 import inspect
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from harness.worker.child import float_state
+from harness.worker import weakness
 from harness.worker.model import GraphNode, ProblemFacts, TensorSpec
-from harness.worker.trial import same_bytes
-from harness.worker.values import Unsupported, dtype_name, pack, skeleton
+from harness.worker.values import Unsupported, dtype_name, pack, skeleton, unpack
+from harness.worker.weakness import Subject
 
 CONSTANT_LIMIT = 4096  # elements of a constant whose values are handed on
 EAGER_CALLS, EAGER_BUDGET_S = 7, 1.5
@@ -24,23 +23,15 @@ class NotTraceable(Exception):
     """The reference has no faithful graph; the text says why."""
 
 
-def describe_problem(
-    name: str, model: torch.nn.Module, inputs: list[Any], draw: Callable[[int], list[Any]]
-) -> ProblemFacts:
+def describe_problem(name: str, subject: Subject) -> ProblemFacts:
     """Runs and traces a model in the mode it is in, without gradients."""
-    state = {key: t.detach().clone() for key, t in float_state(model).items()}
-    structure, tensors = pack(inputs)
-    kept = [t.clone() for t in tensors]
-    result = run(model, inputs)
-    output_structure, outputs = pack(result)
+    model, structure, tensors, state = subject.model, subject.structure, subject.tensors, subject.state
+    inputs = list(unpack(structure, tensors))
+    output_structure, outputs = pack(run(model, unpack(structure, [t.clone() for t in tensors])))
     if not outputs or all(t.numel() == 0 for t in outputs):
         raise Unsupported("the reference returns no tensor with elements")
-    flags = _weaknesses(model, inputs, outputs, draw)
-    if any(not same_bytes([state[key]], [t]) for key, t in float_state(model).items()):
-        flags.append(_flag("mutates-state", "forward changes parameters or buffers"))
-        _restore(model, state)
-    if not same_bytes(kept, tensors):
-        flags.append(_flag("mutates-inputs", "forward changes its inputs"))
+    subject.restore(model)
+    flags = weakness.glance(subject)
     names = _argument_names(model)
     parameters = {key for key, _ in model.named_parameters()}
     tensor_names = _input_names(structure, names, taken=set(state))
@@ -59,7 +50,7 @@ def describe_problem(
         "argument_names": names,
         "training": model.training,
     }
-    _restore(model, state)
+    subject.restore(model)
     try:
         traced = Tracing(model, inputs, input_specs).graph()
     except Exception as error:
@@ -187,24 +178,6 @@ class Tracing:
         return name
 
 
-def _weaknesses(
-    model: torch.nn.Module, inputs: list[Any], outputs: list[torch.Tensor], draw: Callable[[int], list[Any]]
-) -> list[dict[str, str]]:
-    first = [t.clone() for t in outputs]
-    if not same_bytes(first, pack(run(model, inputs))[1]):
-        return [_flag("random-output", "another output for equal inputs and seeds")]
-    other = draw(2)
-    if same_bytes(first, pack(run(model, other))[1]):
-        return [_flag("constant-output", "the output does not depend on the inputs")]
-    flags = []
-    tops = [i for i, v in enumerate(inputs) if isinstance(v, torch.Tensor)]
-    for i in tops if len(tops) > 1 else []:
-        mixed = [other[j] if j == i else value for j, value in enumerate(inputs)]
-        if not torch.equal(other[i], inputs[i]) and same_bytes(first, pack(run(model, mixed))[1]):
-            flags.append(_flag("input-does-not-matter", f"the output does not depend on input {i}"))
-    return flags
-
-
 def _eager_ms(model: torch.nn.Module, inputs: list[Any]) -> float:
     times: list[float] = []
     start = time.perf_counter()
@@ -213,12 +186,6 @@ def _eager_ms(model: torch.nn.Module, inputs: list[Any]) -> float:
         run(model, inputs)
         times.append(1e3 * (time.perf_counter() - before))
     return statistics.median(times)
-
-
-def _restore(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
-    with torch.no_grad():
-        for key, tensor in float_state(model).items():
-            tensor.copy_(state[key])
 
 
 def _argument_names(model: torch.nn.Module) -> list[str]:
@@ -256,7 +223,3 @@ def _is_tensor(value: Any) -> bool:
 
 def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _flag(rule: str, detail: str) -> dict[str, str]:
-    return {"rule": rule, "severity": "warning", "detail": detail}

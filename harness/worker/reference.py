@@ -8,6 +8,7 @@ import copy
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 
 from harness.worker import sandbox
 from harness.worker.child import Server, float_state, load_module, seeded
+from harness.worker.compare import parse_tolerance
 from harness.worker.values import Region, Unsupported, describe_layout, dtype_name, pack, unpack
 from harness.worker.wire import Channel
 
@@ -34,6 +36,7 @@ class ReferenceServer(Server):
         super().__init__(channel, path)
         self.model: torch.nn.Module
         self.module: Any = None
+        self.make: Callable[[], torch.nn.Module]
         self.drawn: list[Any] = []
         self.pending: list[torch.Tensor] = []
         self.initial: dict[str, torch.Tensor] = {}
@@ -50,6 +53,7 @@ class ReferenceServer(Server):
             "compile": self.compile,
             "describe": self.describe,
             "compiler_source": self.compiler_source,
+            "check": self.check,
         }
 
     def enter(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +77,8 @@ class ReferenceServer(Server):
         structure, tensors = pack(init)
         if tensors:
             raise InvalidProblem("get_init_inputs() returns tensors: that is not supported yet")
-        model = seeded(lambda: self.module.Model(*init), message["seed"])
+        self.make = lambda: seeded(lambda: self.module.Model(*init), message["seed"])
+        model = self.make()
         self.use(model)
         state = float_state(model)
         return {
@@ -165,8 +170,8 @@ class ReferenceServer(Server):
         """The problem's facts, for people and generators."""
         from harness.worker.describe import describe_problem
 
-        model, inputs = self._open(message)
-        facts = describe_problem(message["name"], model, inputs, self._draw)
+        self._open(message)
+        facts = describe_problem(message["name"], self._subject())
         meta = self.module.__dict__.get("META", {})
         return {"facts": replace(facts, ops=meta.get("ops", []), notes=meta.get("notes", "")).to_json()}
 
@@ -175,6 +180,24 @@ class ReferenceServer(Server):
         from harness.worker.inductor import candidate_source
 
         return {"candidate": candidate_source(*self._open(message))}
+
+    def check(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What makes the problem weak, with weights as the judge perturbs them."""
+        from harness.worker.weakness import check
+
+        self._open(message)
+        self.set_state({"seed": 1})
+        subject = self._subject()
+        if subject.takes(subject.tensors) is None:
+            self.set_state({"seed": None})
+            subject = self._subject()
+        return {"findings": check(subject)}
+
+    def _subject(self) -> Any:
+        from harness.worker.weakness import Subject
+
+        tolerance = parse_tolerance(self.module.__dict__.get("META", {}).get("tolerance", {}))
+        return Subject(self.model, self.make, self._draw, tolerance)
 
     def _open(self, message: dict[str, Any]) -> tuple[torch.nn.Module, list[Any]]:
         self.load({**message, "seed": 0})

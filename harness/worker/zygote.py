@@ -192,6 +192,7 @@ _JOBS: dict[str, Callable[[Channel], None]] = {
     "evaluate": _evaluate,
     "describe": _look("describe"),
     "compiler_source": _look("compiler_source"),
+    "check": _look("check"),
 }
 
 if __name__ == "__main__":
