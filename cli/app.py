@@ -19,6 +19,7 @@ from cli.commands import (
     runs,
     search,
     skills,
+    worker,
 )
 from cli.logs import configure
 from cli.session import AppState
@@ -59,5 +60,18 @@ def options(
     context.obj = AppState(home=home, verbose=verbose)
 
 
-for module in (init, doctor, ingest, query, skills, prompt, problem, evaluate, search, runs, diagnose):
+for module in (
+    init,
+    doctor,
+    ingest,
+    query,
+    skills,
+    prompt,
+    problem,
+    evaluate,
+    search,
+    runs,
+    diagnose,
+    worker,
+):
     module.register(app)

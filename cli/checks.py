@@ -19,8 +19,6 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 PACKAGES = ("kb", "ingest", "prompts", "agent", "harness", "cli")
 # The embedding model, the indexes and compiled candidates need room to grow.
 LOW_DISK_BYTES = 2 << 30
-# Without these nothing can be judged at all; what else the harness reports narrows what can be done.
-ESSENTIAL = ("torch", "compiler")
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,7 @@ def _harness(state: AppState) -> Iterator[Check]:
     from harness.doctor import checks
 
     for c in checks(state.settings().home / "cache"):
-        bad = FAIL if any(word in c.name for word in ESSENTIAL) else WARN
-        yield Check(c.name, OK if c.ok else bad, c.detail, c.hint)
+        yield Check(c.name, OK if c.ok else FAIL if c.essential else WARN, c.detail, c.hint)
 
 
 def _embedding(state: AppState) -> Iterator[Check]:

@@ -15,6 +15,7 @@ INTERRUPTED = 130
 EXIT_CODES = {
     "ProblemError": USAGE,
     "TargetUnknown": USAGE,
+    "JobError": USAGE,
     "HarnessError": ENVIRONMENT,
     "SettingsError": USAGE,
     "NotFound": USAGE,

@@ -20,16 +20,19 @@ PROBE_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class Check:
-    """One line for a person: `hint` says what to do where `ok` is False."""
+    """One line for a person: `hint` says what to do where `ok` is False. Without what is `essential`, nothing
+    can be judged at all; the rest narrows what can be done.
+    """
 
     name: str
     ok: bool
     detail: str
     hint: str = ""
+    essential: bool = False
 
 
-def _check(name: str, ok: bool, detail: str, hint: str) -> Check:
-    return Check(name, ok, detail, "" if ok else hint)
+def _check(name: str, ok: bool, detail: str, hint: str, *, essential: bool = False) -> Check:
+    return Check(name, ok, detail, "" if ok else hint, essential)
 
 
 def checks(cache_dir: Path | None = None) -> list[Check]:
@@ -43,16 +46,24 @@ def checks(cache_dir: Path | None = None) -> list[Check]:
 def _compiler() -> Check:
     compiler = environment.cxx()
     if compiler is None:
-        return Check("C++ compiler", False, "none found", "install g++ (Debian: apt install g++) or set CXX")
+        hint = "install g++ (Debian: apt install g++) or set CXX"
+        return Check("C++ compiler", False, "none found", hint, essential=True)
     version = environment.cxx_version(compiler)
-    return _check("C++ compiler", bool(version), version or f"{compiler} does not run", "check the compiler")
+    detail = version or f"{compiler} does not run"
+    return _check("C++ compiler", bool(version), detail, "check the compiler", essential=True)
 
 
 def _packages() -> list[Check]:
     facts = environment.facts()
     ninja = importlib.util.find_spec("ninja") is not None or _on_path("ninja")
     return [
-        _check("torch", "torch" in facts, facts.get("torch", "not installed"), "pip install torch"),
+        _check(
+            "torch",
+            "torch" in facts,
+            facts.get("torch", "not installed"),
+            "pip install torch",
+            essential=True,
+        ),
         _check(
             "triton", "triton" in facts, facts.get("triton", "not installed"), "Triton candidates need it"
         ),

@@ -1,15 +1,19 @@
-"""Targets: the places a kernel can run, found through the entry-point group `kernelevolve.targets`."""
+"""Targets: the places a kernel can run. Other packages add theirs through the entry-point group
+`kernelevolve.targets`.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib import import_module, metadata
 
 from harness.errors import TargetUnknown
 
 GROUP = "kernelevolve.targets"
+# Our own, as `module:factory`: a packed worker has no metadata to look entry points up in.
+BUILT_IN = ("harness.targets.cpu:cpu", "harness.targets.nvidia:nvidia")
 Availability = tuple[bool, str]
 
 
@@ -39,9 +43,12 @@ class Target:
 @functools.cache
 def _targets() -> dict[str, Target]:
     found: dict[str, Target] = {}
-    for entry in metadata.entry_points(group=GROUP):
-        make: Callable[[], Target | Iterable[Target]] = entry.load()
-        made = make()
+    factories = [
+        getattr(import_module(module), name) for module, _, name in (b.partition(":") for b in BUILT_IN)
+    ]
+    factories += [e.load() for e in metadata.entry_points(group=GROUP) if e.value not in BUILT_IN]
+    for make in factories:
+        made: Target | Iterable[Target] = make()
         for target in [made] if isinstance(made, Target) else made:
             found[target.name] = target
     return dict(sorted(found.items()))

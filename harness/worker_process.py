@@ -30,6 +30,12 @@ _KEPT_VARIABLES = (
 )
 
 
+def _search_path() -> list[str]:
+    """This package first, then what the user added: in some containers torch is found no other way."""
+    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [str(Path(__file__).resolve().parents[1]), *(str(Path(p).absolute()) for p in added if p)]
+
+
 class WorkerProcess:
     """Runs `harness.worker.zygote`.
 
@@ -58,7 +64,7 @@ class WorkerProcess:
             env={
                 **kept,
                 **({"TRITON_INTERPRET": "1"} if self.interpret else {}),
-                "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+                "PYTHONPATH": os.pathsep.join(_search_path()),
                 "OPENBLAS_NUM_THREADS": "1",
                 "GOMP_SPINCOUNT": SPIN_COUNT,
                 "PYTHONDONTWRITEBYTECODE": "1",

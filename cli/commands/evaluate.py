@@ -25,7 +25,6 @@ class BaselineChoice(StrEnum):
     compile = "compile"
 
 
-EXIT_BY_STATUS = {"correct": 0, "compiled": 0, "invalid_problem": 2, "harness_error": 3}
 _SEVERITY_STYLE = {"error": "red", "reject": "red", "warning": "yellow", "info": "dim"}
 
 
@@ -59,6 +58,7 @@ def evaluate(
     from harness.errors import ProblemError
     from harness.problem import load_problem
     from harness.target import get_target
+    from harness.worker.model import EXIT_CODES
 
     get_target(target)
     source = read_source(candidate, "candidate")
@@ -87,7 +87,7 @@ def evaluate(
         emit(evaluation.to_json())
     else:
         show_evaluation(out(), evaluation)
-    raise typer.Exit(EXIT_BY_STATUS.get(evaluation.status, 1))
+    raise typer.Exit(EXIT_CODES[evaluation.status])
 
 
 def show_evaluation(console: Console, evaluation: Evaluation) -> None:

@@ -18,6 +18,18 @@ Status = Literal[
     "invalid_problem",
     "harness_error",
 ]
+# Of commands that end with one verdict: 1 judged and found wanting, 2 wrong input, 3 the harness failed.
+EXIT_CODES: dict[Status, int] = {
+    "correct": 0,
+    "compiled": 0,
+    "incorrect": 1,
+    "compile_error": 1,
+    "runtime_error": 1,
+    "timeout": 1,
+    "rejected": 1,
+    "invalid_problem": 2,
+    "harness_error": 3,
+}
 Baseline = Literal["eager", "compile"]
 Policy = Literal["library", "pure"]
 Precision = Literal["strict", "tf32", "as-declared"]
