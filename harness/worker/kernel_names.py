@@ -55,14 +55,16 @@ _NO_OPERATORS = "profiler record_param_comms onnx export _dtensor debug_mode_ops
 _VIEWS = """
 alias as_strided _reshape_alias adjoint broadcast_to chunk conj _conj resolve_conj resolve_neg contiguous
 detach detach_ diagonal dsplit expand expand_as flatten hsplit imag real lift lift_fresh lift_fresh_copy mH mT
-matrix_H moveaxis movedim narrow numpy_T permute pin_memory positive ravel reshape reshape_as select slice split
+matrix_H moveaxis movedim narrow numpy_T permute pin_memory positive ravel reshape reshape_as
+select slice split
 split_with_sizes squeeze squeeze_ swapaxes swapdims t t_ tensor_split to transpose transpose_ unbind unflatten
 unfold unsqueeze unsqueeze_ view view_as view_as_complex view_as_real vsplit _unsafe_view broadcast_tensors
 meshgrid atleast_1d atleast_2d atleast_3d data _neg_view
 """
 _ALLOCATIONS = """
 empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros new_ones new_full
-zeros zeros_like ones ones_like full full_like fill fill_ zero zero_ scalar_tensor tensor as_tensor eye arange linspace
+zeros zeros_like ones ones_like full full_like fill fill_ zero zero_ scalar_tensor tensor as_tensor
+eye arange linspace
 resize_ resize_as_ set_ _efficientzerotensor
 """
 _COPIES = """
