@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from harness.errors import ExecutorError
+from harness.worker.sandbox import KEPT_VARIABLES
 from harness.worker.wire import Channel, WireError, channel_pair
 
 START_LIMIT_S = 120.0
@@ -18,16 +19,7 @@ START_LIMIT_S = 120.0
 # side or the other.
 SPIN_COUNT = "1000"
 # Nothing else of the user's environment reaches a worker: a candidate could read it from /proc/self/environ.
-_KEPT_VARIABLES = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "CXX",
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_HOME",
-    "HOME",
-)
+_KEPT_VARIABLES = (*KEPT_VARIABLES, "HOME")
 
 
 def _search_path() -> list[str]:

@@ -115,6 +115,7 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
             "threads": trial.threads,
             "environment": {"TRITON_INTERPRET": "1"} if trial.device == "cpu" else {},
             "readable": sandbox.readable_paths(),
+            "device": trial.device,
             "memory": request.memory_limit + shared + layout_bytes(trial.state_layout),
             "processes": sandbox.user_tasks() + sandbox.TASK_LIMIT,
         },

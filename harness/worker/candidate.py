@@ -39,7 +39,7 @@ class CandidateServer(Server):
         os.environ.update(environment)
         os.chdir(scratch)
         torch.set_num_threads(message["threads"])
-        sandbox.restrict_files(self.report, scratch, message["readable"])
+        sandbox.restrict_files(self.report, scratch, message["readable"], message["device"])
         sandbox.drop_privileges(self.report)
         sandbox.limit_resources(self.report, message["memory"], message["processes"])
         return {"report": self.report}

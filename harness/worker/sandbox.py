@@ -7,15 +7,17 @@ is missing: the judge decides what a weaker jail means.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
-import platform
 import resource
 import signal
 import struct
 import sys
 import tempfile
 from pathlib import Path
+
+from harness.worker import landlock
 
 Report = dict[str, str]
 
@@ -39,20 +41,6 @@ FILE_SIZE_LIMIT = 2 << 30
 TASK_LIMIT = 1024  # threads and processes of a candidate
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-# One number for all architectures that use the generic table (x86-64, arm64, riscv64 …).
-_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
-_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
-_ACCESS_BITS = {1: 13, 2: 14, 3: 15, 4: 15}  # how many access rights each Landlock ABI knows; later ones: 16
-_READABLE = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/opt", "/proc", "/sys")
-_READABLE_FILES = (
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/alternatives",
-    "/etc/localtime",
-)
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 def die_with_parent() -> None:
@@ -143,57 +131,18 @@ def drop_privileges(report: Report) -> None:
     report["capabilities-dropped"] = os.strerror(ctypes.get_errno()) if failed else ""
 
 
-def restrict_files(report: Report, scratch: Path, readable: list[str]) -> None:
-    """Landlock: `scratch` is the only writable place; system folders and `readable` may be read and
-    executed.
+def restrict_files(report: Report, scratch: Path, readable: list[str], device: str = "cpu") -> None:
+    """Landlock: `scratch` is the only writable place; system folders and `readable` may be read and executed,
+    the nodes of the kind of `device` used.
     """
-    report["landlock"] = _landlock(scratch, readable)
+    report["landlock"] = landlock.restrict(scratch, [*readable, *_library_folders()], device)
 
 
-def _landlock(scratch: Path, readable: list[str]) -> str:
-    if platform.machine() not in ("x86_64", "aarch64", "riscv64", "ppc64le", "s390x"):
-        return f"no system call numbers for {platform.machine()}"
-    abi = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)
-    if abi < 1:
-        return f"the kernel does not offer it ({os.strerror(ctypes.get_errno())})"
-    every = (1 << _ACCESS_BITS.get(abi, 16)) - 1
-    network = 0b11 if abi >= 4 else 0
-    scoped = 0b11 if abi >= 6 else 0  # abstract sockets and signals stay inside
-    attributes = struct.pack("QQQ", every, network, scoped)
-    size = 8 if abi < 4 else 16 if abi < 6 else 24
-    ruleset = _libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0)
-    if ruleset < 0:
-        return os.strerror(ctypes.get_errno())
-    read = _READ_FILE | _READ_DIR | _EXECUTE
-    device = (_READ_FILE | _WRITE_FILE | _TRUNCATE) & every
-    grants = [(path, read) for path in (*_READABLE, *_READABLE_FILES, *readable)]
-    grants += [(path, device) for path in _DEVICES]
-    grants.append((str(scratch), every))
-    try:
-        for path, access in grants:
-            problem = _allow(ruleset, path, access)
-            if problem and path == str(scratch):
-                return problem
-        if _libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0):
-            return os.strerror(ctypes.get_errno())
-    finally:
-        os.close(ruleset)
-    return ""
-
-
-def _allow(ruleset: int, path: str, access: int) -> str:
-    try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError as error:
-        return error.strerror or str(error)
-    try:
-        if not Path(path).is_dir():
-            access &= _READ_FILE | _WRITE_FILE | _EXECUTE | _TRUNCATE
-        rule = struct.pack("=Qi", access, fd)
-        failed = _libc.syscall(_LANDLOCK_ADD, ruleset, 1, rule, 0)
-        return os.strerror(ctypes.get_errno()) if failed else ""
-    finally:
-        os.close(fd)
+def _library_folders() -> list[str]:
+    """Where the dynamic linker and compilers were told to look."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    folders += [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "ROCM_HOME")]
+    return [folder for folder in folders if folder.startswith("/") and folder != "/"]
 
 
 def _unshare(flag: int) -> str:
@@ -201,21 +150,44 @@ def _unshare(flag: int) -> str:
 
 
 def readable_paths() -> list[str]:
-    """What a candidate may read besides system folders: the interpreter, installed packages and this
-    package.
+    """What a candidate may read besides system folders: the interpreter, installed packages (wherever torch
+    and Triton are) and this package.
     """
     paths = {sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[1])}
     paths.update(
         p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") or p.endswith(".zip")
     )
+    for package in ("torch", "triton"):
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None:
+            paths.add(str(Path(spec.origin).resolve().parents[1]))
     return sorted(p for p in paths if p not in ("", "/") and p != str(Path.home()))
 
 
-def environment(
-    scratch: Path, threads: int, keep: tuple[str, ...] = ("PATH", "LANG", "LC_ALL", "CXX")
-) -> dict[str, str]:
+# What reaches a worker process and its candidates: how to find compilers, libraries and devices, and nothing
+# that may be secret.
+KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "CC",
+    "CXX",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "ROCM_HOME",
+    "ROCM_PATH",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "TRITON_PTXAS_PATH",
+)
+
+
+def environment(scratch: Path, threads: int) -> dict[str, str]:
     """A candidate's environment: no secrets, every cache and temporary file in `scratch`."""
-    kept = {name: os.environ[name] for name in keep if name in os.environ}
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     home = str(scratch)
     return {
         **kept,
@@ -229,6 +201,7 @@ def environment(
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor compiles test programs for seconds, every time
         "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "CUDA_CACHE_PATH": str(scratch / "cuda"),
         "KERNELEVOLVE_NATIVE_CACHE": str(scratch / "native"),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
