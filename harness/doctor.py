@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.target import list_targets
+from harness.target import broken_targets, list_targets
 from harness.worker import environment
 from harness.worker.sandbox import FEATURES
 
@@ -108,10 +108,17 @@ def _targets() -> list[Check]:
     found = []
     for target in list_targets():
         available, reason = target.available()
-        detail = str(target.facts.get("device", target.architecture)) if available else reason
-        found.append(
-            Check(f"target: {target.name}", available, detail, "" if available else "other targets work")
-        )
+        compiles, obstacle = (True, "") if available else target.compiles()
+        what = str(target.facts.get("device", target.architecture))
+        if available:
+            detail, hint = f"runs here: {what}", ""
+        elif compiles:
+            detail, hint = f"compiles for it here ({what}); does not run: {reason}", ""
+        else:
+            detail, hint = f"neither runs here ({reason}) nor compiles ({obstacle})", "other targets work"
+        found.append(Check(f"target: {target.name}", available or compiles, detail, hint))
+    for where, why in broken_targets().items():
+        found.append(Check(f"target plug-in: {where}", False, why, "ask whoever made that package"))
     return found
 
 
