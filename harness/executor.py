@@ -55,7 +55,7 @@ class LocalExecutor:
         """
         self.require(request.target)
         device = get_target(request.target).device
-        more = {"request": asdict(request), "require_sandbox": self.require_sandbox, "device": device}
+        more = {"request": asdict(request), "require_sandbox": self.require_sandbox}
         try:
             answer = self._ask("evaluate", more, None, device)
         except ExecutorError as error:
@@ -123,7 +123,7 @@ class LocalExecutor:
             ours, theirs = channel_pair()
             ours.limit = LARGE_FRAME
             try:
-                control.send({"kind": kind}, (theirs.sock.fileno(),))
+                control.send({"kind": kind, "device": device}, (theirs.sock.fileno(),))
                 theirs.close()
                 cache = str(self.cache_dir.absolute())
                 ours.send({"scratch": str(folder), "cache": cache, "memory": REFERENCE_MEMORY, **more})

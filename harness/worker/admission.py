@@ -6,10 +6,11 @@ import ast
 import time
 from typing import Any
 
-from harness.worker import guard, sandbox
+from harness.worker import device, guard, sandbox
 from harness.worker.compare import parse_tolerance
+from harness.worker.device_timing import slots_for
 from harness.worker.inputs import rewrite
-from harness.worker.side import Mismatch, Side
+from harness.worker.side import ChildFailure, Mismatch, Side
 from harness.worker.state import Entry, match_state
 from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict, all_finite, same_bytes
 from harness.worker.values import layout_bytes, skeleton
@@ -18,6 +19,21 @@ from harness.worker.wire import WireError
 BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do
 MANY_INPUTS = 8
 MANY_FINDINGS = 5  # flagged one by one
+
+
+def start_devices(trial: Trial) -> None:
+    """Opens the device in all three processes at once; raises Verdict where that fails."""
+    sides = (trial.reference, trial.candidate)
+    try:
+        for side in sides:
+            side.child.channel.send({"op": "start_device"})
+        device.start()
+        for side in sides:
+            side.await_answer(LOAD_LIMIT_S, "opening the device")
+    except (ChildFailure, WireError, RuntimeError, OSError) as error:
+        raise Verdict("harness_error", f"the device cannot be used: {error}") from error
+    trial.result.device = device.name()
+    trial.result.environment |= device.facts()
 
 
 def look_at_problem(trial: Trial) -> None:
@@ -38,7 +54,7 @@ def look_at_problem(trial: Trial) -> None:
     ref.map_state(trial.state_layout, LOAD_LIMIT_S)
     drawn = ref.ask({"op": "generate", "seed": trial.seed()}, LOAD_LIMIT_S, what="get_inputs()")
     trial.structure, trial.layout = drawn["structure"], drawn["layout"]
-    trial.slots = 1 if layout_bytes(trial.layout) > BIG_INPUT else 2
+    trial.slots = 1 if trial.device != "cpu" or layout_bytes(trial.layout) > BIG_INPUT else 2
     ref.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
     ref.ask({"op": "store", "slot": 0, "layout": trial.layout}, LOAD_LIMIT_S)
     _, answer = ref.first_call(0, trial.request.run_limit_s, "eager", trial.seed())
@@ -47,7 +63,12 @@ def look_at_problem(trial: Trial) -> None:
     trial.output_layout, trial.output_structure = answer["layout"], skeleton(answer["structure"])
     if not any(entry["span"] for entry in trial.output_layout):
         raise Verdict("invalid_problem", "the reference returns no tensor with elements")
-    ref.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
+    if trial.device != "cpu":
+        more = slots_for(trial) - trial.slots
+        if more:
+            ref.map_inputs(trial.structure, trial.layout, more, LOAD_LIMIT_S)
+            trial.slots += more
+    ref.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S, trial.places)
     _look_for_weakness(trial)
 
 
@@ -131,7 +152,7 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
     message = {"op": "build", "source": request.candidate, "init": trial.init, "seed": trial.model_seed}
     built = cand.ask(message, request.build_limit_s, what="building")
     cand.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
-    cand.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
+    cand.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S, trial.places)
     cand.map_state(trial.state_layout, LOAD_LIMIT_S)
     trial.matching = match_state(trial.state, _state_of(built, cand))
     equal_weights(trial)

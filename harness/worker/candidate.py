@@ -19,8 +19,8 @@ from harness.worker.wire import Channel
 class CandidateServer(Server):
     """Serves one candidate."""
 
-    def __init__(self, channel: Channel, report: sandbox.Report) -> None:
-        super().__init__(channel, Path())
+    def __init__(self, channel: Channel, report: sandbox.Report, device: str) -> None:
+        super().__init__(channel, Path(), device)
         self.report = report
         self.model: Any = None
         self.handlers |= {
@@ -41,7 +41,9 @@ class CandidateServer(Server):
         torch.set_num_threads(message["threads"])
         sandbox.restrict_files(self.report, scratch, message["readable"], message["device"])
         sandbox.drop_privileges(self.report)
-        sandbox.limit_resources(self.report, message["memory"], message["processes"])
+        # A device's driver reserves address space by the terabyte: there, that is no measure of memory.
+        memory = message["memory"] if self.device == "cpu" else None
+        sandbox.limit_resources(self.report, memory, message["processes"])
         return {"report": self.report}
 
     def build(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +55,8 @@ class CandidateServer(Server):
         self.model = seeded(lambda: make(*unpack(message["init"], [])), message["seed"])
         if not callable(self.model):
             raise MissingModelNew("ModelNew is not callable")
+        if isinstance(self.model, torch.nn.Module):
+            self.model = self.model.to(self.device)
         self.forwards = {"candidate": self.model}
         state = float_state(self.model) if isinstance(self.model, torch.nn.Module) else {}
         return {

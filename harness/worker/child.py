@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 import torch
 
+from harness.worker.blocks import run_block
+from harness.worker.device import driver, start
 from harness.worker.values import Region, Unsupported, describe_layout, pack, plain_values, skeleton, unpack
 from harness.worker.wire import Channel
 
@@ -82,7 +85,8 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
     lowered = text.lower()
     if isinstance(error, RuntimeError) and "error building extension" in lowered:
         kind = "compile"
-    if isinstance(error, MemoryError) or "can't allocate memory" in lowered or "std::bad_alloc" in lowered:
+    out_of_memory = ("can't allocate memory", "std::bad_alloc", "out of memory")
+    if isinstance(error, MemoryError) or any(words in lowered for words in out_of_memory):
         kind, text = "memory", text or "allocation failed"
     where = ""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path] if path else []
@@ -106,26 +110,30 @@ def _first_compiler_error(text: str) -> str:
 
 
 class Server:
-    """Serves `call` and `noop`; `handlers` adds what only one kind of child can do."""
+    """Serves `call` and `noop`; `handlers` adds what only one kind of child can do. `device`: where tensors
+    are.
+    """
 
-    def __init__(self, channel: Channel, path: Path) -> None:
+    def __init__(self, channel: Channel, path: Path, device: str = "cpu") -> None:
         keep_freed_memory()
         self.channel = channel
         self.path = path
+        self.device = device
         self.forwards: dict[str, Callable[..., Any]] = {}
         self.arguments: list[Any] = []
         self.input_tensors: list[list[torch.Tensor]] = []
         self.input_regions: list[Region] = []
-        self.output: Region | None = None
+        self.results: list[list[torch.Tensor]] = []
         self.output_layout: list[dict[str, Any]] = []
         self.output_structure: Any = None
-        self.output_views: list[torch.Tensor] = []
         self.state: Region | None = None
         self.state_layout: list[dict[str, Any]] = []
         self.handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "map_inputs": self.map_inputs,
             "map_output": self.map_output,
             "map_state": self.map_state,
+            "start_device": self.start_device,
+            "look_again": self.look_again,
         }
         self._last: list[torch.Tensor] = []
 
@@ -139,6 +147,8 @@ class Server:
             op = message["op"]
             if op == "call":
                 self.call(message)
+            elif op == "block":
+                self.block(message)
             elif op == "noop":
                 torch.manual_seed(message["seed"])
                 self.channel.send({"done": message["nonce"]})
@@ -155,16 +165,45 @@ class Server:
         forward = self.forwards[message["which"]]
         arguments = self.arguments[message["slot"]]
         torch.manual_seed(message["seed"])
+        copied = None
         try:
             with torch.no_grad():
                 result = forward(*arguments)
+            if self.device != "cpu":
+                # In the order of the current stream and before anything is waited for, as a caller would use
+                # it: what another stream has not finished by then is not there.
+                copied = self.copy_out(result)
+                driver().synchronize()
         except BaseException as error:
             self.channel.send({"done": nonce, "error": error_message(error, str(self.path))})
             return
         self.channel.send({"done": nonce})
-        self.channel.send({"copied": nonce, **self._copy_out(result)})
+        self.channel.send({"copied": nonce, **(copied or self.copy_out(result))})
 
-    def _copy_out(self, result: Any) -> dict[str, Any]:
+    def block(self, message: dict[str, Any]) -> None:
+        """Several calls in a row, timed by events of the device."""
+        forward = self.forwards[message["which"]]
+        try:
+            answer = run_block(self, forward, message["slots"], message["seed"])
+        except BaseException as error:
+            answer = {"error": error_message(error, str(self.path))}
+        self.channel.send({"done": message["nonce"], **answer})
+
+    def start_device(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Opens the device."""
+        start()
+        return {"ok": True}
+
+    def look_again(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Whether what the last call returned has changed since it was copied out."""
+        time.sleep(message["wait_s"])
+        if self.device != "cpu":
+            driver().synchronize()
+        pairs = zip(self.results[0], self._last, strict=True)
+        return {"changed": not all(_same_bytes(kept, now) for kept, now in pairs)}
+
+    def copy_out(self, result: Any, place: int = 0) -> dict[str, Any]:
+        """Checks what a call returned against what is expected, and copies it to a place in shared memory."""
         try:
             structure, tensors = pack(result)
             odd = [type(t).__name__ for t in tensors if type(t) is not torch.Tensor and not _is_parameter(t)]
@@ -173,7 +212,7 @@ class Server:
             layout = describe_layout(tensors, contiguous=True)
         except Unsupported as error:
             return {"mismatch": str(error)}
-        if self.output is None:
+        if not self.results:
             return {"structure": structure, "layout": layout}
         for i, (entry, expected) in enumerate(zip(layout, self.output_layout, strict=False)):
             if entry["dtype"] != expected["dtype"]:
@@ -182,7 +221,7 @@ class Server:
                 return {"mismatch": f"output {i} has shape {entry['shape']}, expected {expected['shape']}"}
         if skeleton(structure) != self.output_structure:
             return {"mismatch": "returns another structure of values than the reference"}
-        for view, tensor in zip(self.output_views, tensors, strict=True):
+        for view, tensor in zip(self.results[place], tensors, strict=True):
             view.copy_(tensor)
         alias = ""
         if _same_memory(tensors, [t for slot in self.input_tensors for t in slot]):
@@ -193,27 +232,36 @@ class Server:
         return {"alias": alias, "values": plain_values(structure)}
 
     def map_inputs(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Takes one region per slot, all of one layout."""
-        sizes = message["sizes"]
-        self.input_regions = [Region(fd, size) for fd, size in zip(message["fd_list"], sizes, strict=True)]
-        self.input_tensors = [region.views(message["layout"]) for region in self.input_regions]
-        self.arguments = [unpack(message["structure"], tensors) for tensors in self.input_tensors]
+        """Takes one region per slot, all of one layout; they come after those that are there."""
+        regions = self._regions(message)
+        tensors = [region.views(message["layout"]) for region in regions]
+        self.input_regions += regions
+        self.input_tensors += tensors
+        self.arguments += [unpack(message["structure"], one) for one in tensors]
         return {"ok": True}
 
     def map_output(self, message: dict[str, Any]) -> dict[str, Any]:
-        self.output = Region(message["fd_list"][0], message["sizes"][0])
         self.output_layout, self.output_structure = message["layout"], message["structure"]
-        self.output_views = self.output.views(self.output_layout)
+        self.results = [region.views(self.output_layout) for region in self._regions(message)]
         return {"ok": True}
 
     def map_state(self, message: dict[str, Any]) -> dict[str, Any]:
-        self.state = Region(message["fd_list"][0], message["sizes"][0])
+        (self.state,) = self._regions(message)
         self.state_layout = message["layout"]
         return {"ok": True}
+
+    def _regions(self, message: dict[str, Any]) -> list[Region]:
+        pairs = zip(message["fd_list"], message["sizes"], strict=True)
+        return [Region(fd, size, self.device) for fd, size in pairs]
 
 
 def _is_parameter(tensor: torch.Tensor) -> bool:
     return type(tensor) is torch.nn.Parameter
+
+
+def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    first, second = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))
+    return torch.equal(first, second)
 
 
 def _same_memory(now: list[torch.Tensor], before: list[torch.Tensor]) -> bool:

@@ -37,7 +37,8 @@ WHOLE = {
 FEW = 64
 # A candidate may be this many times as far from the double-precision result as eager itself is.
 EAGER_ERROR_MULTIPLE = 4.0
-CHUNK = 1 << 17  # elements compared at once
+# Elements compared at once: what fits into a CPU's cache; a device wants more.
+CHUNKS = {"cpu": 1 << 17, "cuda": 1 << 26}
 
 
 @dataclass
@@ -123,8 +124,9 @@ def compare(
     limit = tolerance.elementwise(dtype)
     # Rounding errors grow with what was summed: where outputs are large, so is the absolute tolerance.
     typical = max(1.0, _typical_size(theirs))
-    for start in range(0, theirs.numel(), CHUNK):
-        part = slice(start, start + CHUNK)
+    chunk = CHUNKS[theirs.device.type]
+    for start in range(0, theirs.numel(), chunk):
+        part = slice(start, start + chunk)
         sums.add(mine[part], theirs[part], None if exact is None else exact[part], limit, typical)
     special = sums.special()
     if special:
@@ -245,8 +247,9 @@ def _compare_integers(candidate: torch.Tensor, reference: torch.Tensor, label: s
 def _typical_size(values: torch.Tensor) -> float:
     """Root mean square of the finite elements."""
     total, count = 0.0, 0
-    for start in range(0, values.numel(), CHUNK):
-        part = values[start : start + CHUNK]
+    chunk = CHUNKS[values.device.type]
+    for start in range(0, values.numel(), chunk):
+        part = values[start : start + chunk]
         wide = part.double()
         finite = torch.isfinite(wide)
         count += int(finite.sum())

@@ -19,13 +19,13 @@ def signed(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Zero mean and a wider spread: uniform [0, 1) inputs hide a missing ReLU or a low-precision product."""
     values = flat.float()
     spread = _scale(values - values.mean())
-    return torch.randn(values.shape, generator=generator).mul_(1.5 * spread).to(flat.dtype)
+    return torch.randn(values.shape, generator=generator, device=flat.device).mul_(1.5 * spread).to(flat.dtype)
 
 
 def heavy_tailed(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Mostly small values and a few that are large, of both signs, at most 30 times the usual size."""
     values = flat.float()
-    normal = torch.randn(values.shape, generator=generator)
+    normal = torch.randn(values.shape, generator=generator, device=flat.device)
     return normal.mul_(torch.exp(0.75 * normal.abs())).clamp_(-30, 30).mul_(_scale(values)).to(flat.dtype)
 
 
@@ -78,8 +78,12 @@ def sparse_edit(flats: Sequence[Sequence[torch.Tensor]], slot: int, generator: t
     for i in chosen:
         size = tensors[i].numel()
         count = min(EDIT_LIMIT, max(1, int(size * EDIT_SHARE)))
-        where = torch.unique(torch.randint(size, (count,), generator=generator))
-        source = torch.randint(size, where.shape, generator=generator)
+        where = torch.unique(_positions(size, (count,), generator))
+        source = _positions(size, where.shape, generator)
         changes.append((i, where, tensors[i][source].clone()))
-    seed = int(torch.randint(1 << 31, (1,), generator=generator))
+    seed = int(_positions(1 << 31, (1,), generator))
     return Edit(slot, seed, tuple(changes))
+
+
+def _positions(size: int, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(size, tuple(shape), generator=generator, device=generator.device)

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import torch
 
 from harness.worker import environment
-from harness.worker.admission import admit, look_at_candidate, look_at_problem
+from harness.worker.admission import admit, look_at_candidate, look_at_problem, start_devices
+from harness.worker.device_timing import ClockDisagreement, measure_on_device
 from harness.worker.inputs import rewrite
 from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone, prefer_ours, spread_threads
-from harness.worker.model import Evaluation
+from harness.worker.model import Evaluation, Status
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
 from harness.worker.side import ChildFailure, Mismatch
 from harness.worker.stats import ratio_interval, summary
@@ -26,6 +27,7 @@ LOG_TAIL = 6000
 # Timed contents are compared without a double-precision result. A candidate that came close to its limits
 # before, or was accepted because eager is just as far off, gets this multiple of what it needed.
 TIMED_WIDENING = 4.0
+UNFINISHED_WAIT_S = 0.1
 # Signs that a candidate makes threads other than OpenMP's.
 _OWN_THREADS = re.compile(r"std::(j?thread|async)|pthread|threading|concurrent|multiprocessing|tbb::")
 
@@ -36,6 +38,8 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
     result.device = environment.cpu_name()
     result.environment = {**environment.facts(), "threads": str(trial.threads)}
     try:
+        if trial.device != "cpu":
+            start_devices(trial)
         look_at_problem(trial)
         look_at_candidate(trial)
         admit(trial, require_sandbox=require_sandbox)
@@ -46,7 +50,10 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
     except Mismatch as mismatch:
-        result.status, result.reason = "incorrect", str(mismatch)
+        result.status, result.reason = _unfinished(trial) or ("incorrect", str(mismatch))
+    except ClockDisagreement as disagreement:
+        trial.flag("clock-disagreement", "reject", str(disagreement))
+        result.status, result.reason = "rejected", f"clock-disagreement: {disagreement}"
     except ChildFailure as failure:
         _blame(trial, failure)
     if result.status == "incorrect" and trial.interpreted and _has_bfloat16(trial):
@@ -93,7 +100,7 @@ def _time(trial: Trial) -> None:
         )
     with measuring_alone(request.target) as alone:
         prefer_ours()
-        if not _OWN_THREADS.search(request.candidate):
+        if trial.device == "cpu" and not _OWN_THREADS.search(request.candidate):
             spread_threads()
         account = CpuAccount()
         measured = _measure(trial, contestants, check if trusted else None)
@@ -112,6 +119,8 @@ def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -
     """Measures; once more with inputs drawn anew if it was an edit of theirs that somebody tripped over."""
 
     def attempt() -> Measurement:
+        if trial.device != "cpu":
+            return measure_on_device(trial, contestants, check)
         stopwatch = Stopwatch(
             contestants,
             trial.pool,
@@ -131,6 +140,20 @@ def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -
             raise
     trial.refuse_edits()
     return attempt()
+
+
+def _unfinished(trial: Trial) -> tuple[Status, str] | None:
+    """Whether a wrong result has become another one since: work that forward did not wait for."""
+    try:
+        message = {"op": "look_again", "wait_s": UNFINISHED_WAIT_S}
+        changed = trial.candidate.ask(message, UNFINISHED_WAIT_S + trial.request.run_limit_s).get("changed")
+    except ChildFailure:
+        return None
+    if changed is not True:
+        return None
+    detail = "the result went on changing after forward had returned: work on another thread or stream"
+    trial.flag("unfinished-output", "reject", detail)
+    return "rejected", f"unfinished-output: {detail}"
 
 
 def _reference_takes_all(trial: Trial) -> bool:
@@ -210,7 +233,9 @@ def _blame(trial: Trial, failure: ChildFailure) -> None:
             text = str(failure).removeprefix("InvalidProblem: ")
             result.status, result.reason = "invalid_problem", text
         return
-    if failure.kind == "memory":
+    if failure.kind == "memory" and trial.device != "cpu":
+        result.status, result.reason = "runtime_error", str(failure)
+    elif failure.kind == "memory":
         limit = trial.request.memory_limit / (1 << 30)
         result.status, result.reason = "runtime_error", f"over the memory limit of {limit:.3g} GiB: {failure}"
     elif failure.kind in ("timeout", "compile_error"):

@@ -18,7 +18,7 @@ import torch
 from harness.worker import sandbox
 from harness.worker.child import Server, float_state, load_module, seeded
 from harness.worker.compare import parse_tolerance
-from harness.worker.values import Region, Unsupported, describe_layout, dtype_name, pack, unpack
+from harness.worker.values import Unsupported, describe_layout, dtype_name, pack, unpack
 from harness.worker.wire import Channel
 
 KNOWN_META = {"tolerance", "ops", "notes"}
@@ -32,8 +32,8 @@ class InvalidProblem(Exception):
 class ReferenceServer(Server):
     """Serves the judge with everything it must know about the reference."""
 
-    def __init__(self, channel: Channel, path: Path) -> None:
-        super().__init__(channel, path)
+    def __init__(self, channel: Channel, path: Path, device: str = "cpu") -> None:
+        super().__init__(channel, path, device)
         self.model: torch.nn.Module
         self.module: Any = None
         self.make: Callable[[], torch.nn.Module]
@@ -41,6 +41,7 @@ class ReferenceServer(Server):
         self.pending: list[torch.Tensor] = []
         self.initial: dict[str, torch.Tensor] = {}
         self.double: torch.nn.Module | None = None
+        self._nothing: Any = None
         self.handlers |= {
             "enter": self.enter,
             "load": self.load,
@@ -66,7 +67,8 @@ class ReferenceServer(Server):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.environ["TMPDIR"] = message["cache"]
         tempfile.tempdir = None  # torch keeps its precompiled headers among temporary files
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        sandbox.limit_resources({}, message["memory"], None)
+        if self.device == "cpu":
+            sandbox.limit_resources({}, message["memory"], None)
         return {"ok": True}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +79,7 @@ class ReferenceServer(Server):
         structure, tensors = pack(init)
         if tensors:
             raise InvalidProblem("get_init_inputs() returns tensors: that is not supported yet")
-        self.make = lambda: seeded(lambda: self.module.Model(*init), message["seed"])
+        self.make = lambda: self._placed(seeded(lambda: self.module.Model(*init), message["seed"]))
         model = self.make()
         self.use(model)
         state = float_state(model)
@@ -88,25 +90,46 @@ class ReferenceServer(Server):
             "tolerance": self.module.__dict__.get("META", {}).get("tolerance", {}),
         }
 
+    def _placed(self, model: Any) -> Any:
+        return model.to(self.device) if isinstance(model, torch.nn.Module) else model
+
     def use(self, model: Any) -> None:
         if not isinstance(model, torch.nn.Module):
             raise InvalidProblem("Model is not a torch.nn.Module")
         self.model = model
         self.initial = {name: t.detach().clone() for name, t in float_state(model).items()}
-        self.forwards = {"eager": model}
+        self.forwards = {"eager": model, "noop": self.noop}
 
     def generate(self, message: dict[str, Any]) -> dict[str, Any]:
         """Draws one set of inputs under a seed and says what it looks like."""
-        inputs = seeded(self.module.get_inputs, message["seed"])
+        inputs = self._draw_inputs(message["seed"])
         if not isinstance(inputs, list | tuple):
             raise InvalidProblem("get_inputs() must return a list")
         self.drawn = list(inputs)
-        structure, self.pending = pack(self.drawn)
+        structure, tensors = pack(self.drawn)
+        self.pending = [t.to(self.device) for t in tensors]
         if not self.pending:
             raise InvalidProblem("get_inputs() returns no tensor")
         if all(t.numel() == 0 for t in self.pending):
             raise InvalidProblem("get_inputs() returns only empty tensors")
         return {"structure": structure, "layout": describe_layout(self.pending, contiguous=False)}
+
+    def _draw_inputs(self, seed: int) -> Any:
+        """On the device, where that works: gigabytes of random numbers take seconds on a CPU."""
+        if self.device != "cpu":
+            try:
+                with torch.device(self.device):
+                    return seeded(self.module.get_inputs, seed)
+            except Exception:  # it mixes in tensors of its own that are on the CPU: there, all of them are
+                pass
+        return seeded(self.module.get_inputs, seed)
+
+    def noop(self, *_: Any) -> Any:
+        """A forward that does nothing and returns what eager returned: what a block of calls costs besides."""
+        if self._nothing is None:
+            structure, tensors = pack(self.model(*self.arguments[0]))
+            self._nothing = unpack(structure, [t.clone() for t in tensors])
+        return self._nothing
 
     def store(self, message: dict[str, Any]) -> dict[str, Any]:
         """Writes the inputs drawn last into one slot."""
@@ -115,7 +138,7 @@ class ReferenceServer(Server):
 
     def set_state(self, message: dict[str, Any]) -> dict[str, Any]:
         """Sets weights to their initial values (seed None) or perturbed ones, and publishes them."""
-        generator = torch.Generator()
+        generator = torch.Generator(self.device)
         seed = message["seed"]
         if seed is not None:
             generator.manual_seed(seed)
@@ -137,7 +160,7 @@ class ReferenceServer(Server):
         return {"ok": True}
 
     def map_double(self, message: dict[str, Any]) -> dict[str, Any]:
-        self.double_output = Region(message["fd_list"][0], message["sizes"][0])
+        (self.double_output,) = self._regions(message)
         self.double_layout = message["layout"]
         return {"ok": True}
 
@@ -245,7 +268,7 @@ def perturbed(value: torch.Tensor, generator: torch.Generator, *, parameter: boo
     if not parameter and not bool((value == value.flatten()[0]).all()):
         return value
     wide = value.double()
-    noise = torch.randn(value.shape, dtype=torch.float64, generator=generator)
+    noise = torch.randn(value.shape, dtype=torch.float64, generator=generator, device=value.device)
     scale = float(wide.square().mean().sqrt())
     if scale == 0.0 or not math.isfinite(scale):
         changed = 0.1 * noise

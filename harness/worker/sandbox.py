@@ -99,16 +99,17 @@ def user_tasks() -> int:
     return count
 
 
-def limit_resources(report: Report, memory: int, tasks: int | None) -> None:
+def limit_resources(report: Report, memory: int | None, tasks: int | None) -> None:
     """Limits growth of the address space to `memory` bytes, files to 2 GiB, and forbids core dumps.
 
     `tasks` is how many threads the user may have in all (None: as before). The kernel does not hold root to
     that: there, only a pids limit of the container or of the control group stops a fork bomb.
     """
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        ceiling = pages * resource.getpagesize() + memory
-        resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
+        if memory is not None:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            ceiling = pages * resource.getpagesize() + memory
+            resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_LIMIT, FILE_SIZE_LIMIT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if tasks is not None:

@@ -39,7 +39,7 @@ class Side:
         self.device = device
         self.slots: list[Region] = []
         self.flats: list[list[torch.Tensor]] = []
-        self.output: Region | None = None
+        self.results: list[list[torch.Tensor]] = []
         self.outputs: list[torch.Tensor] = []
         self.state: Region | None = None
         self.alias = ""  # what memory the results of the last call share: `input`, `previous` or none
@@ -53,10 +53,17 @@ class Side:
             self.child.channel.send({**message, "fds": len(fds)} if fds else message)
             if fds:
                 self.child.channel.send({}, tuple(fds))
-            answer = self.child.channel.receive(timeout_s)
         except WireError as error:
             raise self.failure(error, timeout_s, what or message["op"]) from error
-        self._raise_error(answer, what or message["op"])
+        return self.await_answer(timeout_s, what or message["op"])
+
+    def await_answer(self, timeout_s: float, what: str) -> dict[str, Any]:
+        """The answer to what was sent; raises ChildFailure."""
+        try:
+            answer = self.child.channel.receive(timeout_s)
+        except WireError as error:
+            raise self.failure(error, timeout_s, what) from error
+        self._raise_error(answer, what)
         return answer
 
     def call(self, slot: int, timeout_s: float, which: str, seed: int) -> float:
@@ -93,6 +100,33 @@ class Side:
             raise self.failure(WireError("answered out of turn"), timeout_s, "forward")
         return elapsed, answer
 
+    def block(
+        self, slots: Sequence[int], timeout_s: float, which: str, seed: int
+    ) -> tuple[float, list[float], list[str]]:
+        """Runs forward on these slots one after the other, each result copied out in its slot's place.
+
+        Returns the seconds of the round trip by the judge's clock, what the device's events say in
+        milliseconds per call, and where results were of another kind. Raises ChildFailure.
+        """
+        nonce = self.rng.getrandbits(62)
+        message = {"op": "block", "slots": list(slots), "which": which, "seed": seed, "nonce": nonce}
+        try:
+            start = _clock()
+            self.child.channel.send(message)
+            answer = self.child.channel.receive(timeout_s)
+            elapsed = _clock() - start
+        except WireError as error:
+            raise self.failure(error, timeout_s, "forward") from error
+        self._raise_error(answer, "forward")
+        try:
+            events = [float(ms) for ms in answer["events_ms"]]
+            odd = [str(text)[:400] for text in answer["mismatches"]]
+            if answer["done"] != nonce or len(events) != len(slots):
+                raise ValueError
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.failure(WireError("answered out of turn"), timeout_s, "forward") from error
+        return elapsed, events, odd
+
     def noop(self, seed: int) -> float:
         """Seconds of an empty round trip."""
         nonce = self.rng.getrandbits(62)
@@ -105,15 +139,25 @@ class Side:
             raise self.failure(error, 10.0, "noop") from error
 
     def map_inputs(self, structure: Any, layout: list[dict[str, Any]], slots: int, timeout_s: float) -> None:
+        """Places for `slots` more sets of inputs."""
         size = layout_bytes(layout)
-        self.slots = [Region.create(size) for _ in range(slots)]
-        self.flats = [[region.flat(entry) for entry in layout] for region in self.slots]
-        message = {"op": "map_inputs", "structure": structure, "layout": layout, "sizes": [size] * slots}
-        self.ask(message, timeout_s, [region.fd for region in self.slots])
+        regions = [Region.create(size, self.device) for _ in range(slots)]
+        self.slots += regions
+        self.flats += [[region.flat(entry) for entry in layout] for region in regions]
+        sizes = [region.size for region in regions]
+        message = {"op": "map_inputs", "structure": structure, "layout": layout, "sizes": sizes}
+        self.ask(message, timeout_s, [region.fd for region in regions])
 
-    def map_output(self, structure: Any, layout: list[dict[str, Any]], timeout_s: float) -> None:
-        self.output = self._share("map_output", layout, timeout_s, structure=structure)
-        self.outputs = self.output.views(layout)
+    def map_output(
+        self, structure: Any, layout: list[dict[str, Any]], timeout_s: float, copies: int = 1
+    ) -> None:
+        """Places for `copies` whole results; ordinary calls use the first."""
+        regions = [Region.create(layout_bytes(layout), self.device) for _ in range(copies)]
+        sizes = [region.size for region in regions]
+        message = {"op": "map_output", "layout": layout, "sizes": sizes, "structure": structure}
+        self.ask(message, timeout_s, [region.fd for region in regions])
+        self.results = [region.views(layout) for region in regions]
+        self.outputs = self.results[0]
 
     def map_state(self, layout: list[dict[str, Any]], timeout_s: float) -> None:
         self.state = self._share("map_state", layout, timeout_s)
@@ -122,7 +166,7 @@ class Side:
         return self._share("map_double", layout, timeout_s).views(layout)
 
     def _share(self, op: str, layout: list[dict[str, Any]], timeout_s: float, **more: Any) -> Region:
-        region = Region.create(layout_bytes(layout))
+        region = Region.create(layout_bytes(layout), self.device)
         self.ask({"op": op, "layout": layout, "sizes": [region.size], **more}, timeout_s, [region.fd])
         return region
 

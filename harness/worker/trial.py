@@ -44,7 +44,7 @@ class Trial:
         self.request, self.reference, self.candidate, self.scratch = request, reference, candidate, scratch
         self.device = device
         self.rng = random.Random(request.seed if request.seed is not None else secrets.randbits(64))
-        self.generator = torch.Generator().manual_seed(self.seed())
+        self.generator = torch.Generator(device).manual_seed(self.seed())
         self.threads = request.threads or environment.usable_cpus()
         self.result = Evaluation("harness_error", target=request.target, baseline=request.baseline)
         # Known once the problem has been looked at:
@@ -71,6 +71,11 @@ class Trial:
         self.timed_checks = 0
         self.pool: list[list[torch.Tensor]] = []
         self.typical_s: dict[str, float] = {}
+
+    @property
+    def places(self) -> int:
+        """How many whole results each side has room for: on a device, those of a block of calls."""
+        return 1 if self.device == "cpu" else self.slots
 
     def seed(self) -> int:
         return self.rng.getrandbits(62)

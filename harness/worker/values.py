@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from harness.worker.device import create_memory, map_memory
+
 ALIGNMENT = 256
 SEALS = (
     0x0001 | 0x0002 | 0x0004
@@ -144,14 +146,19 @@ def _contiguous_stride(shape: list[int]) -> list[int]:
 
 
 class Region:
-    """A piece of memory shared with one child, backed by a sealed memfd."""
+    """A piece of memory shared with one child: a sealed memfd, or memory of a device behind a descriptor."""
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, size: int, device: str = "cpu") -> None:
         self.fd, self.size = fd, size
-        self._map = mmap.mmap(fd, size)
+        if device == "cpu":
+            self._bytes = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
+        else:
+            self._bytes = map_memory(fd, size)
 
     @classmethod
-    def create(cls, size: int) -> Region:
+    def create(cls, size: int, device: str = "cpu") -> Region:
+        if device != "cpu":
+            return cls(*create_memory(size), device)
         fd = os.memfd_create("region", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, size)
         fcntl.fcntl(fd, _F_ADD_SEALS, SEALS)
@@ -161,13 +168,14 @@ class Region:
         """The memory behind one layout entry as a vector of its dtype."""
         dtype = DTYPES[entry["dtype"]]
         if entry["span"] == 0:
-            return torch.empty(0, dtype=dtype)
-        return torch.frombuffer(self._map, dtype=dtype, count=entry["span"], offset=entry["offset"])
+            return torch.empty(0, dtype=dtype, device=self._bytes.device)
+        start = entry["offset"]
+        return self._bytes[start : start + entry["span"] * dtype.itemsize].view(dtype)
 
     def view(self, entry: dict[str, Any]) -> torch.Tensor:
         """The tensor at one layout entry, sharing memory with the region."""
         if entry["span"] == 0:
-            return torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
+            return torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]], device=self._bytes.device)
         return self.flat(entry).as_strided(entry["shape"], entry["stride"])
 
     def views(self, layout: list[dict[str, Any]]) -> list[torch.Tensor]:

@@ -49,7 +49,7 @@ def main(fd: int) -> None:
         pid = os.fork()
         if pid == 0:
             control.close()
-            _run_judge(str(message["kind"]), fds[0])
+            _run_judge(str(message["kind"]), str(message["device"]), fds[0])
         os.close(fds[0])
         _reap()
 
@@ -62,14 +62,14 @@ def _reap() -> None:
         pass
 
 
-def _run_judge(kind: str, fd: int) -> None:
+def _run_judge(kind: str, device: str, fd: int) -> None:
     code = 70
     try:
         sandbox.die_with_parent()
         sandbox.adopt_orphans()
         os.setsid()
         channel = Channel(socket.socket(fileno=fd), LARGE_FRAME)
-        _JOBS[kind](channel)
+        _JOBS[kind](channel, device)
         code = 0
     except Closed:  # the executor is gone, after Ctrl-C for example: nobody waits for the answer
         pass
@@ -82,7 +82,7 @@ def _run_judge(kind: str, fd: int) -> None:
         os._exit(code)
 
 
-def _evaluate(channel: Channel) -> None:
+def _evaluate(channel: Channel, device: str) -> None:
     from harness.worker.candidate import CandidateServer
     from harness.worker.judge import judge
     from harness.worker.model import EvaluationRequest
@@ -90,8 +90,8 @@ def _evaluate(channel: Channel) -> None:
     from harness.worker.trial import Trial
 
     # Both children first: they inherit neither the request nor any thread.
-    reference = _fork_reference()
-    candidate = fork_jailed(lambda c, report: CandidateServer(c, report).serve())
+    reference = _fork_reference(device)
+    candidate = fork_jailed(lambda c, report: CandidateServer(c, report, device).serve())
     children = [reference, candidate]
     for child in children:
         child.log.start()
@@ -108,7 +108,6 @@ def _evaluate(channel: Channel) -> None:
     scratch = Path(message["scratch"])
     request = EvaluationRequest(**message["request"])
     rng = random.SystemRandom()
-    device = message["device"]
     sides = Side(reference, rng, device), Side(candidate, rng, device)
     trial = Trial(request, *sides, _folder(scratch / "candidate"), device)
     torch.set_num_threads(trial.threads)
@@ -121,16 +120,16 @@ def _evaluate(channel: Channel) -> None:
     channel.send({"evaluation": evaluation.to_json()})
 
 
-def _look(op: str) -> Callable[[Channel], None]:
+def _look(op: str) -> Callable[[Channel, str], None]:
     """A job that asks the reference child one question about a problem."""
 
-    def job(channel: Channel) -> None:
+    def job(channel: Channel, device: str) -> None:
         import random
 
         from harness.worker.processes import kill_descendants
         from harness.worker.side import ChildFailure, Side
 
-        child = _fork_reference()
+        child = _fork_reference(device)
         child.log.start()
         message = channel.receive()
         _watch(channel)
@@ -153,11 +152,11 @@ def _look(op: str) -> Callable[[Channel], None]:
     return job
 
 
-def _fork_reference() -> Any:
+def _fork_reference(device: str) -> Any:
     from harness.worker.processes import fork_child
     from harness.worker.reference import ReferenceServer
 
-    child = fork_child(lambda c: ReferenceServer(c, Path()).serve())
+    child = fork_child(lambda c: ReferenceServer(c, Path(), device).serve())
     child.channel.limit = LARGE_FRAME
     return child
 
@@ -188,7 +187,7 @@ def _watch(channel: Channel) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-_JOBS: dict[str, Callable[[Channel], None]] = {
+_JOBS: dict[str, Callable[[Channel, str], None]] = {
     "evaluate": _evaluate,
     "describe": _look("describe"),
     "compiler_source": _look("compiler_source"),
