@@ -1,7 +1,7 @@
-"""Several calls in a row on a device, as a child runs them: cold caches, events around each call, results kept.
+"""Several calls in a row on a device, as a child runs them: cold caches, events around each call.
 
-Reference and candidate run this same loop. What a candidate makes of the events or of the loop gains it nothing:
-the judge compares them with its own clock.
+Reference and candidate run this same loop. What a candidate makes of the events or of the loop gains it
+nothing: the judge compares them with its own clock.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ _scrub: list[torch.Tensor] = []
 _events: list[tuple[int, int]] = []
 
 
-def run_block(
-    server: Server, forward: Callable[..., Any], slots: Sequence[int], seed: int
-) -> dict[str, Any]:
+def run_block(server: Server, forward: Callable[..., Any], slots: Sequence[int], seed: int) -> dict[str, Any]:
     """Milliseconds of each call by the device's events, and which results were of another kind."""
     cu = driver()
     if not _scrub:

@@ -119,6 +119,7 @@ class Server:
         self.channel = channel
         self.path = path
         self.device = device
+        self.synchronize: Callable[[], None] = lambda: None
         self.forwards: dict[str, Callable[..., Any]] = {}
         self.arguments: list[Any] = []
         self.input_tensors: list[list[torch.Tensor]] = []
@@ -132,7 +133,7 @@ class Server:
             "map_inputs": self.map_inputs,
             "map_output": self.map_output,
             "map_state": self.map_state,
-            "start_device": self.start_device,
+            "start_device": lambda _: self.start_device(),
             "look_again": self.look_again,
         }
         self._last: list[torch.Tensor] = []
@@ -155,6 +156,7 @@ class Server:
             else:
                 try:
                     answer = self.handlers[op](message)
+                    self.synchronize()
                 except BaseException as error:
                     answer = {"error": error_message(error, str(self.path))}
                 self.channel.send(answer)
@@ -173,7 +175,7 @@ class Server:
                 # In the order of the current stream and before anything is waited for, as a caller would use
                 # it: what another stream has not finished by then is not there.
                 copied = self.copy_out(result)
-                driver().synchronize()
+                self.synchronize()
         except BaseException as error:
             self.channel.send({"done": nonce, "error": error_message(error, str(self.path))})
             return
@@ -189,16 +191,16 @@ class Server:
             answer = {"error": error_message(error, str(self.path))}
         self.channel.send({"done": message["nonce"], **answer})
 
-    def start_device(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Opens the device."""
+    def start_device(self) -> dict[str, Any]:
+        """Opens the device; from now on it has finished before anything is answered."""
         start()
+        self.synchronize = driver().synchronize
         return {"ok": True}
 
     def look_again(self, message: dict[str, Any]) -> dict[str, Any]:
         """Whether what the last call returned has changed since it was copied out."""
         time.sleep(message["wait_s"])
-        if self.device != "cpu":
-            driver().synchronize()
+        self.synchronize()
         pairs = zip(self.results[0], self._last, strict=True)
         return {"changed": not all(_same_bytes(kept, now) for kept, now in pairs)}
 

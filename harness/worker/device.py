@@ -1,8 +1,8 @@
-"""The CUDA driver through ctypes: device memory that two processes share, and the few calls that a clock needs.
+"""The CUDA driver through ctypes: device memory that two processes share, and what a clock needs.
 
-Memory is created by the judge and handed over as a file descriptor (virtual memory management API), so that it
-works across PID namespaces, where CUDA's older IPC handles do not. All functions are looked up once, at import of
-the driver: a candidate that replaces attributes of torch changes nothing here.
+Memory is created by the judge and handed over as a file descriptor (virtual memory management API), so that
+it works across PID namespaces, where CUDA's older IPC handles do not. All functions are looked up once, when
+the driver is opened: a candidate that replaces attributes of torch changes nothing here.
 Source: CUDA Driver API, sections "Virtual Memory Management", "Event Management" and "Memory Management".
 """
 
@@ -116,7 +116,7 @@ class Driver:
 @functools.cache
 def driver() -> Driver:
     """This process's driver. Raises OSError where there is none."""
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.cuda.current_stream()
     return Driver()
 
@@ -147,7 +147,7 @@ def create_memory(size: int) -> tuple[int, int]:
 
 
 def map_memory(fd: int, size: int) -> torch.Tensor:
-    """The memory behind a descriptor as bytes on this process's device; it stays mapped until the process ends."""
+    """The memory behind a descriptor as bytes on this process's device, mapped until the process ends."""
     cu = driver()
     handle, address = _U64(), _U64()
     cu.call("cuMemImportFromShareableHandle", ctypes.byref(handle), fd, _POSIX_FD)
@@ -214,5 +214,7 @@ def _properties() -> _Properties:
 
 def _rounded(cu: Driver, properties: _Properties, size: int) -> int:
     step = _SIZE()
-    cu.call("cuMemGetAllocationGranularity", ctypes.byref(step), ctypes.byref(properties), _MINIMUM_GRANULARITY)
+    cu.call(
+        "cuMemGetAllocationGranularity", ctypes.byref(step), ctypes.byref(properties), _MINIMUM_GRANULARITY
+    )
     return -(-size // step.value) * step.value

@@ -1,9 +1,10 @@
 """Measuring on a device: blocks of calls on fresh contents, timed by events and checked by the judge's clock.
 
-A block of n calls costs a + n (g + t) seconds by the judge's clock: a for the round trip, g for clearing the cache
-and copying the result out, t for the call. The same block of a forward that does nothing costs a + n g. Blocks of two
-lengths that nobody can predict give both slopes, and their difference is t by a clock that no candidate can reach. The
-times that are reported are those of the device's events, which are finer; they have to agree with it.
+A block of n calls costs a + n (g + t) seconds by the judge's clock: a for the round trip, g for clearing the
+cache and copying the result out, t for the call. The same block of a forward that does nothing costs a + n g.
+Blocks of two lengths that nobody can predict give both slopes, and their difference is t by a clock that no
+candidate can reach. The times that are reported are those of the device's events, which are finer; they have
+to agree with it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from harness.worker.values import layout_bytes
 MAX_SLOTS = 32
 MEMORY_SHARE = 0.35  # of what is free on the device, for all inputs and results of both sides
 OVERHEAD_S = 2e-4  # about what a call costs besides the call
-SHORT, LONG = (2, 5), (0.7, 1.0)  # calls of a short block; share of the slots in a long one
+SHORT, LONG = (2, 5), (0.7, 1.0)  # calls of a short block; share of the possible ones in a long block
 MIN_ROUNDS, MAX_ROUNDS = 6, 24
-SLOW_CALL_S = 0.02  # from here on a few calls a block have to do
 RESAMPLES = 400
-# How far the judge's clock and the events may disagree beyond what chance explains. Clearing the cache takes 60
-# microseconds: a call that leaves that out, or that goes on behind the events, is off by more than this.
+# How far the judge's clock and the events may disagree beyond what chance explains. Clearing the cache takes
+# tens of microseconds: a call that leaves it out, or goes on behind the events, is off by more than this.
 ALLOWED_S, ALLOWED_SHARE = 3e-6, 0.05
 TOO_SHORT_S, TOO_SHORT_SHARE = 2e-5, 0.15
 
@@ -65,22 +65,22 @@ class DeviceMeasurement(Measurement):
     disturbances: list[Disturbance] = field(default_factory=list)
     note: str = ""
 
+    def paired(self, name: str) -> list[list[float]]:
+        """One median a round: calls of one block are no independent samples."""
+        return [[statistics.median(block)] for block in self.blocks[name]]
+
 
 def slots_for(trial: Trial) -> int:
     """How many sets of inputs and results both sides get: as many as a long block has calls."""
     each = 2 * (layout_bytes(trial.layout) + layout_bytes(trial.output_layout))
-    if trial.typical_s.get("eager", 0.0) > SLOW_CALL_S:
-        most = 4
-    else:
-        most = MAX_SLOTS
-    return max(1, min(most, int(MEMORY_SHARE * free_bytes() / each)))
+    return max(1, min(MAX_SLOTS, int(MEMORY_SHARE * free_bytes() / each)))
 
 
 class DeviceStopwatch:
     """Interleaves contestants in ABBA order until the budget is spent.
 
-    Eager and candidate come right after each other, so that their results can be compared before another forward
-    of the reference replaces them.
+    Eager and candidate come right after each other, so that their results can be compared before another
+    forward of the reference replaces them.
     """
 
     def __init__(self, trial: Trial, contestants: Sequence[Contestant], check: Check | None) -> None:
@@ -91,13 +91,19 @@ class DeviceStopwatch:
         self.rng: random.Random = trial.rng
         self.result = DeviceMeasurement({c.name: [] for c in contestants})
         self.result.slopes = {c.name: [] for c in self.contestants}
+        self.longest = trial.slots
 
     def measure(self, budget_s: float) -> DeviceMeasurement:
-        """Times all contestants for about `budget_s` seconds. Raises ChildFailure, Mismatch, ClockDisagreement."""
-        watch = DeviceWatch(expected=3)
-        for number in range(self.trial.slots):  # nothing is built or allocated for the first time later on
-            rewrite(self.trial.reference.flats[number], self._pool(number))
-        self._round(0, warm=True)
+        """Times all contestants for about `budget_s` seconds. Raises ChildFailure, Mismatch and
+        ClockDisagreement.
+        """
+        trial, watch = self.trial, DeviceWatch(expected=3)
+        cycle = sum(trial.typical_s.values()) + OVERHEAD_S * len(self.contestants)
+        self.longest = int(min(trial.slots, max(1.0, budget_s / MIN_ROUNDS / cycle)))
+        for slot in range(trial.slots):
+            rewrite(trial.reference.flats[slot], self._pool(slot))
+            trial.hand_over(slot)
+        self._round(0, warm=True)  # nothing is built or allocated for the first time later on
         start = time.monotonic()
         for number in range(MAX_ROUNDS):
             spent = time.monotonic() - start
@@ -110,7 +116,7 @@ class DeviceStopwatch:
         return self.result
 
     def _round(self, number: int, *, warm: bool = False) -> None:
-        long = max(1, round(self.rng.uniform(*LONG) * self.trial.slots))
+        long = max(1, round(self.rng.uniform(*LONG) * self.longest))
         short = min(self.rng.randint(*SHORT), max(1, long // 2))
         lengths = [short, long] if self.rng.random() < 0.5 else [long, short]
         if long == short:
@@ -140,7 +146,8 @@ class DeviceStopwatch:
             self.result.slopes[name].append(_slope(walls[name], walls["noop"]))
 
     def _block(self, contestant: Contestant, slots: Sequence[int], seed: int) -> tuple[float, list[float]]:
-        limit = self.trial.request.run_limit_s
+        usual = self.trial.typical_s.get(contestant.name, 0.0)
+        limit = self.trial.request.run_limit_s + 2 * len(slots) * usual
         wall, ms, odd = contestant.side.block(slots, limit, contestant.which, seed)
         if odd:
             raise Mismatch(f"{odd[0]} (a timed call)")
@@ -158,13 +165,14 @@ class DeviceStopwatch:
             if trial.takes_edits:
                 sparse_edit(flats, slot, trial.generator).apply(flats)
             trial.hand_over(slot)
-        torch.cuda.synchronize()
 
     def _pool(self, number: int) -> Sequence[torch.Tensor]:
         return self.trial.pool[number % len(self.trial.pool)]
 
     def _compare(self, slots: Sequence[int]) -> None:
-        for slot in slots if self.check is not None else ():
+        if self.check is None:
+            return
+        for slot in slots:
             self.check(self.trial.candidate.results[slot], self.trial.reference.results[slot])
             self.result.checked += 1
 
@@ -175,11 +183,15 @@ class DeviceStopwatch:
         usual = statistics.median(events)
         gaps = [slope - event for slope, event in zip(slopes, events, strict=True)]
         low, high = _median_interval(gaps, self.rng)
-        told = f"{1e6 * statistics.median(slopes):.1f} µs a call by the judge's clock, {1e6 * usual:.1f} µs by"
+        told = (
+            f"{1e6 * statistics.median(slopes):.1f} µs a call by the judge's clock, {1e6 * usual:.1f} µs by"
+        )
         if low > ALLOWED_S + ALLOWED_SHARE * usual:
             raise ClockDisagreement(f"{told} the device's events: work goes on outside of the timed calls")
         if -high > TOO_SHORT_S + TOO_SHORT_SHARE * usual:
-            raise ClockDisagreement(f"{told} the device's events: calls overlap, or the cache was not cleared")
+            raise ClockDisagreement(
+                f"{told} the device's events: calls overlap, or the cache was not cleared"
+            )
 
 
 def _slope(walls: dict[int, float], nothing: dict[int, float]) -> float:

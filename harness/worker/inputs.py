@@ -19,7 +19,9 @@ def signed(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Zero mean and a wider spread: uniform [0, 1) inputs hide a missing ReLU or a low-precision product."""
     values = flat.float()
     spread = _scale(values - values.mean())
-    return torch.randn(values.shape, generator=generator, device=flat.device).mul_(1.5 * spread).to(flat.dtype)
+    return (
+        torch.randn(values.shape, generator=generator, device=flat.device).mul_(1.5 * spread).to(flat.dtype)
+    )
 
 
 def heavy_tailed(flat: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -80,7 +80,7 @@ def _time(trial: Trial) -> None:
         else:
             contestants.append(Contestant("compile", trial.reference, "compile"))
     contestants.append(Contestant("candidate", trial.candidate, "candidate"))
-    for slot in range(trial.slots):
+    for slot in range(trial.slots if trial.device == "cpu" else 0):
         trial.fresh(slot)
         trial.hand_over(slot)
     tolerance = trial.tolerance
@@ -183,15 +183,15 @@ def _compile_reference(trial: Trial) -> str:
 
 def _report_times(trial: Trial, measured: Measurement) -> None:
     result = trial.result
-    mine = measured.blocks["candidate"]
     result.timed = True
-    result.candidate_ms = summary([t for block in mine for t in block])
+    result.candidate_ms = summary([t for block in measured.blocks["candidate"] for t in block])
     for name in ("eager", "compile"):
         if name not in measured.blocks:
             continue
         blocks = measured.blocks[name]
         result.baselines[f"{name}_ms"] = summary([t for block in blocks for t in block])["median"]
-        ratio, low, high = ratio_interval(blocks, mine, seed=trial.seed())
+        pairs = measured.paired(name), measured.paired("candidate")
+        ratio, low, high = ratio_interval(*pairs, seed=trial.seed())
         result.speedups[name] = {"speedup": ratio, "lo": low, "hi": high}
     own = result.speedups[trial.request.baseline]
     result.speedup, result.speedup_ci = own["speedup"], (own["lo"], own["hi"])

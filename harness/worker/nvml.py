@@ -1,7 +1,7 @@
 """What the management library says about a GPU while it is measured: clocks, throttling, other processes.
 
-Source: NVML API reference, device queries. Everything is optional: where the library or a query is missing, `note`
-says so.
+Source: NVML API reference, device queries. Everything is optional: where the library or a query is missing,
+`note` says so.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ class DeviceWatch:
         clock, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
         if not self._library.nvmlDeviceGetClockInfo(self._device, _SM_CLOCK, ctypes.byref(clock)):
             self.clocks.append(clock.value)
-        if not self._library.nvmlDeviceGetCurrentClocksThrottleReasons(
-            self._device, ctypes.byref(reasons)
-        ):
+        if not self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._device, ctypes.byref(reasons)):
             self.reasons |= reasons.value
         count, found = ctypes.c_uint(_PROCESSES), (_Process * _PROCESSES)()
         if not self._library.nvmlDeviceGetComputeRunningProcesses_v3(

@@ -125,7 +125,7 @@ class ReferenceServer(Server):
         return seeded(self.module.get_inputs, seed)
 
     def noop(self, *_: Any) -> Any:
-        """A forward that does nothing and returns what eager returned: what a block of calls costs besides."""
+        """Does nothing and returns what eager returned: what a block of calls costs besides the calls."""
         if self._nothing is None:
             structure, tensors = pack(self.model(*self.arguments[0]))
             self._nothing = unpack(structure, [t.clone() for t in tensors])

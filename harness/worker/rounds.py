@@ -16,7 +16,8 @@ from harness.worker.trial import LOAD_LIMIT_S, Trial, same_bytes
 
 MIN_ROUNDS = 5
 POOL = 4  # input sets that are kept for timed calls
-DOUBLE_LIMIT = 1 << 26  # elements of outputs or inputs from which on no double-precision result is computed
+# Elements of outputs and inputs from which on no double-precision result is computed.
+DOUBLE_LIMITS = {"cpu": 1 << 26, "cuda": 1 << 29}
 
 
 class Rounds:
@@ -149,7 +150,7 @@ class Rounds:
         floating = [
             e for e in trial.output_layout if e["dtype"] in ("float64", "float32", "float16", "bfloat16")
         ]
-        if elements > DOUBLE_LIMIT or not floating:
+        if elements > DOUBLE_LIMITS[trial.device] or not floating:
             return None
         for entry in trial.output_layout:
             dtype = "float64" if entry in floating else entry["dtype"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from harness.worker.device import driver
 from harness.worker.processes import LOG_LIMIT, Child, describe_status
 from harness.worker.values import Region, layout_bytes
 from harness.worker.wire import Closed, Late, WireError
@@ -49,6 +50,7 @@ class Side:
         self, message: dict[str, Any], timeout_s: float, fds: Sequence[int] = (), what: str = ""
     ) -> dict[str, Any]:
         """Sends one request and returns its answer; raises ChildFailure."""
+        self._settle()
         try:
             self.child.channel.send({**message, "fds": len(fds)} if fds else message)
             if fds:
@@ -85,6 +87,7 @@ class Side:
         nonce = self.rng.getrandbits(62)
         channel = self.child.channel
         message = {"op": "call", "slot": slot, "which": which, "seed": seed, "nonce": nonce}
+        self._settle()
         try:
             start = _clock()
             channel.send(message)
@@ -110,6 +113,7 @@ class Side:
         """
         nonce = self.rng.getrandbits(62)
         message = {"op": "block", "slots": list(slots), "which": which, "seed": seed, "nonce": nonce}
+        self._settle()
         try:
             start = _clock()
             self.child.channel.send(message)
@@ -169,6 +173,11 @@ class Side:
         region = Region.create(layout_bytes(layout), self.device)
         self.ask({"op": op, "layout": layout, "sizes": [region.size], **more}, timeout_s, [region.fd])
         return region
+
+    def _settle(self) -> None:
+        """What the judge has written to shared memory is there before a child is asked to read it."""
+        if self.device != "cpu":
+            driver().synchronize()
 
     def failure(self, error: WireError, timeout_s: float, what: str) -> ChildFailure:
         """What a broken channel means, from how the process ended."""

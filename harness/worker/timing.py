@@ -39,6 +39,10 @@ class Measurement:
     round_trip_s: float = 0.0
     checked: int = 0
 
+    def paired(self, name: str) -> list[list[float]]:
+        """The samples that a ratio is taken of, block by block."""
+        return self.blocks[name]
+
 
 @dataclass
 class Plan:
