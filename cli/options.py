@@ -23,3 +23,9 @@ OptionalTarget = Annotated[
     str | None,
     typer.Option("--target", "-t", help="Only what holds on this target.", autocompletion=complete_target),
 ]
+ExecutorOption = Annotated[
+    str,
+    typer.Option(
+        "--executor", metavar="WHERE", help="local, or spool:DIR for the workers of a shared folder."
+    ),
+]

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.errors import UsageProblem
+
 if TYPE_CHECKING:
     import typer
 
-    from harness import LocalExecutor
+    from harness import Executor
     from kb import KnowledgeBase, Settings
 
 
@@ -59,9 +61,19 @@ def open_runs(state: AppState) -> Iterator[KnowledgeBase]:
 
 
 @contextlib.contextmanager
-def executor(state: AppState, *, require_sandbox: bool = False) -> Iterator[LocalExecutor]:
-    """The local judge; its compiled artefacts stay under the home folder."""
-    from harness import LocalExecutor
+def executor(state: AppState, where: str = "local", *, require_sandbox: bool = False) -> Iterator[Executor]:
+    """The judge: on this machine (its compiled artefacts stay under the home folder), or the workers of a
+    folder.
+    """
+    from harness import LocalExecutor, SpoolExecutor
 
-    with LocalExecutor(cache_dir=state.settings().home / "cache", require_sandbox=require_sandbox) as judge:
+    kind, _, folder = where.partition(":")
+    judge: Executor
+    if where == "local":
+        judge = LocalExecutor(state.settings().home / "cache", require_sandbox)
+    elif kind == "spool" and folder:
+        judge = SpoolExecutor(Path(folder).expanduser(), require_sandbox)
+    else:
+        raise UsageProblem(f"unknown executor {where!r}", "write local, or spool:DIR")
+    with contextlib.closing(judge):
         yield judge

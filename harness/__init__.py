@@ -8,17 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.executor import LocalExecutor
+    from harness.executor import Executor, LocalExecutor
+    from harness.spool import SpoolExecutor
     from harness.worker.model import Evaluation, EvaluationRequest, ProblemFacts
 
 _HOMES = {
+    "Executor": "harness.executor",
     "LocalExecutor": "harness.executor",
+    "SpoolExecutor": "harness.spool",
     "Evaluation": "harness.worker.model",
     "EvaluationRequest": "harness.worker.model",
     "ProblemFacts": "harness.worker.model",
 }
 
-__all__ = ["Evaluation", "EvaluationRequest", "LocalExecutor", "ProblemFacts"]
+__all__ = ["Evaluation", "EvaluationRequest", "Executor", "LocalExecutor", "ProblemFacts", "SpoolExecutor"]
 
 
 def __getattr__(name: str) -> Any:

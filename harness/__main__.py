@@ -66,6 +66,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     batch.add_argument("--out", type=Path, required=True, help="result lines; finished ids are not run again")
     _common(batch, _batch)
 
+    worker = commands.add_parser("worker", help="judge what arrives in a folder")
+    worker.add_argument("--spool", type=Path, required=True, metavar="DIR", help="a shared or copied folder")
+    worker.add_argument("--once", action="store_const", const=0.0, dest="idle_exit", help="until none waits")
+    worker.add_argument("--idle-exit", type=float, metavar="S", help="end after S seconds without a job")
+    _common(worker, _worker)
+
     doctor = commands.add_parser("doctor", help="check this machine")
     doctor.add_argument("--json", action="store_true", dest="as_json")
     doctor.set_defaults(run=_doctor)
@@ -144,6 +150,22 @@ def _batch(options: argparse.Namespace) -> int:
     if options.as_json:
         _emit({"out": str(options.out), "jobs": sum(counts.values()), "statuses": counts})
     return ENVIRONMENT if counts.get("harness_error") else 0
+
+
+def _worker(options: argparse.Namespace) -> int:
+    from harness.executor import LocalExecutor
+    from harness.spool import Spool
+    from harness.spool_worker import SpoolWorker, summary
+
+    def report(name: str, answer: dict[str, Any], wall_s: float) -> None:
+        sys.stderr.write(f"{name}: {summary(answer)} ({wall_s:.1f} s)\n")
+
+    spool = Spool(options.spool)
+    with LocalExecutor(options.cache, options.require_sandbox) as executor:
+        jobs = SpoolWorker(spool, executor, report).run(options.idle_exit)
+    if options.as_json:
+        _emit({"jobs": jobs})
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:

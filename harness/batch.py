@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError, ProblemError, TargetUnavailable, TargetUnknown
-from harness.executor import LocalExecutor
+from harness.executor import Executor
 from harness.jobs import JobError, plain, request_from_json
 from harness.problem import load_problem
 from harness.worker.model import Evaluation
@@ -19,7 +19,7 @@ Progress = Callable[[str, float, Evaluation], None]
 
 
 def run_batch(
-    executor: LocalExecutor, jobs: Path, out: Path, progress: Progress = lambda *_: None
+    executor: Executor, jobs: Path, out: Path, progress: Progress = lambda *_: None
 ) -> dict[str, int]:
     """Judges the jobs of a file one after another and returns how often each status was reached.
 
@@ -48,7 +48,7 @@ def run_batch(
     return counts
 
 
-def _evaluate(executor: LocalExecutor, job: dict[str, Any]) -> Evaluation:
+def _evaluate(executor: Executor, job: dict[str, Any]) -> Evaluation:
     target = str(job.get("target", "cpu"))
     try:
         candidate = Path(job["candidate"]).read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import threading
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from harness.errors import ExecutorError, ProblemError, TargetUnavailable
 from harness.problem import check_source
@@ -22,6 +22,30 @@ DESCRIBE_LIMIT_S = 120.0
 CHECK_LIMIT_S = 300.0
 COMPILE_LIMIT_S = 300.0
 REFERENCE_MEMORY = 32 << 30
+
+
+class Executor(Protocol):
+    """Where candidates are judged: on this machine, by the workers of a folder, or elsewhere."""
+
+    def require(self, target: str) -> None:
+        """Raises TargetUnknown, or TargetUnavailable where it is known that nothing can run there."""
+
+    def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """The verdict on a candidate. Raises TargetUnknown, TargetUnavailable; everything else is a
+        status.
+        """
+
+    def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:
+        """What one look at the reference tells; raises ProblemError, ExecutorError."""
+
+    def check(self, problem_source: str, name: str = "problem") -> list[dict[str, str]]:
+        """What makes the problem weak; raises ProblemError, ExecutorError."""
+
+    def compiler_source(self, problem_source: str) -> str:
+        """TorchInductor's code as a candidate; raises ProblemError, ExecutorError."""
+
+    def close(self) -> None:
+        """Ends what belongs to this executor."""
 
 
 class LocalExecutor:
@@ -55,7 +79,8 @@ class LocalExecutor:
         """
         self.require(request.target)
         device = get_target(request.target).device
-        more = {"request": asdict(request), "require_sandbox": self.require_sandbox}
+        require_sandbox = self.require_sandbox or request.require_sandbox
+        more = {"request": asdict(request), "require_sandbox": require_sandbox}
         try:
             answer = self._ask("evaluate", more, None, device)
         except ExecutorError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import JsonFlag, TargetOption
+from cli.options import ExecutorOption, JsonFlag, TargetOption
 from cli.output import clean, emit, milliseconds, out, speedup
 from cli.session import executor, state_of
 
@@ -45,6 +45,7 @@ def evaluate(
     require_sandbox: Annotated[
         bool, typer.Option("--require-sandbox", help="Fail rather than run with a weaker sandbox.")
     ] = False,
+    where: ExecutorOption = "local",
     as_json: JsonFlag = False,
 ) -> None:
     """Judge one candidate: correctness on fresh inputs, then time against the baseline.
@@ -79,7 +80,7 @@ def evaluate(
             measure_compile=baseline is BaselineChoice.compile,
         )
         with (
-            executor(state_of(context), require_sandbox=require_sandbox) as judge,
+            executor(state_of(context), where, require_sandbox=require_sandbox) as judge,
             activity("judging the candidate"),
         ):
             evaluation = judge.evaluate(request)

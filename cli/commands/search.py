@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.errors import Interrupted, UsageProblem
-from cli.options import JsonFlag, complete_target
+from cli.options import ExecutorOption, JsonFlag, complete_target
 from cli.output import clean, emit, milliseconds, out, speedup
 from cli.session import executor, knowledge_base, state_of
 
@@ -52,6 +52,7 @@ def search(
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Continue this run with its own settings.")
     ] = None,
+    where: ExecutorOption = "local",
     as_json: JsonFlag = False,
 ) -> None:
     """Search for a fast, correct kernel. Every finished step is kept: an interrupted run can be resumed.
@@ -65,7 +66,7 @@ def search(
         raise UsageProblem("give either a PROBLEM or --resume RUN", "kernelevolve search --help")
     if resume is not None:
         _reject_settings(context)
-    with knowledge_base(state) as kb, executor(state) as judge, SearchProgress() as progress:
+    with knowledge_base(state) as kb, executor(state, where) as judge, SearchProgress() as progress:
         from agent import Search, SearchSettings
 
         try:
@@ -111,7 +112,7 @@ def _reject_settings(context: typer.Context) -> None:
     given = [
         name
         for name in context.params
-        if name not in ("resume", "as_json", "problem")
+        if name not in ("resume", "as_json", "problem", "where")
         and (source := context.get_parameter_source(name)) is not None
         and source.name == "COMMANDLINE"
     ]

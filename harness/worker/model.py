@@ -125,7 +125,7 @@ class EvaluationRequest:
     eager. `policy`: `pure` wants every compute kernel to be the candidate's own, `library` allows calls of
     vendor libraries. `precision`: `strict` holds float32 to float32, `tf32` allows TF32 products on both
     sides, `as-declared` takes what the problem's META says. `profile`: how closely a correct candidate is
-    looked at.
+    looked at. `require_sandbox`: a weaker jail is an error instead of a flag.
     """
 
     problem: str
@@ -144,6 +144,7 @@ class EvaluationRequest:
     policy: Policy = "library"
     precision: Precision = "strict"
     profile: Profile = "none"
+    require_sandbox: bool = False
 
 
 @dataclass
