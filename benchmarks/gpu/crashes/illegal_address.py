@@ -1,0 +1,22 @@
+"""Writes where no memory is mapped: the device's context is lost."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def affine_kernel(x_ptr, out_ptr, total, distance, BLOCK: tl.constexpr):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < total
+    x = tl.load(x_ptr + index, mask=inside)
+    tl.store(out_ptr + index + distance, 2 * x + 1, mask=inside)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        affine_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), 1 << 42, BLOCK=1024)
+        return out
