@@ -10,6 +10,7 @@ from harness.worker import device, guard, sandbox
 from harness.worker.compare import parse_tolerance
 from harness.worker.device_timing import slots_for
 from harness.worker.inputs import rewrite
+from harness.worker.interpreter import UNCHECKED
 from harness.worker.side import ChildFailure, Mismatch, Side
 from harness.worker.state import Entry, match_state
 from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict, all_finite, same_bytes
@@ -121,8 +122,7 @@ def look_at_candidate(trial: Trial) -> None:
         raise Verdict("rejected", f"{findings[0].rule}: {findings[0].detail} (line {findings[0].line})")
     trial.interpreted = trial.device == "cpu" and guard.uses_triton_kernels(tree)
     if trial.interpreted:
-        unchecked = "races, small out-of-bounds accesses, shared-memory limits and speed were not checked"
-        trial.flag("interpreted", "info", f"run by Triton's interpreter: {unchecked}")
+        trial.flag("interpreted", "info", f"run by Triton's interpreter: {UNCHECKED}")
 
 
 def admit(trial: Trial, *, require_sandbox: bool) -> None:

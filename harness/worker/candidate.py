@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from harness.worker import sandbox
+from harness.worker import interpreter, sandbox
 from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded
 from harness.worker.values import unpack
 from harness.worker.wire import Channel
@@ -26,6 +26,7 @@ class CandidateServer(Server):
         self.handlers |= {
             "jail": self.jail,
             "build": self.build,
+            "configurations": lambda _: interpreter.FINDINGS.configurations(),
             "load_state": self.load_state,
             "save_state": self.save_state,
         }
@@ -48,6 +49,8 @@ class CandidateServer(Server):
 
     def build(self, message: dict[str, Any]) -> dict[str, Any]:
         """Imports the candidate, constructs ModelNew under the reference's seed and lists its state."""
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            interpreter.install()
         module = load_module("candidate", message["source"], self.path)
         make = module.__dict__.get("ModelNew")
         if make is None:
@@ -57,7 +60,7 @@ class CandidateServer(Server):
             raise MissingModelNew("ModelNew is not callable")
         if isinstance(self.model, torch.nn.Module):
             self.model = self.model.to(self.device)
-        self.forwards = {"candidate": self.model}
+        self.forwards = {"candidate": interpreter.FINDINGS.checked(self.model)}
         state = float_state(self.model) if isinstance(self.model, torch.nn.Module) else {}
         return {
             "state": [

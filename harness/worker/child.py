@@ -95,9 +95,10 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
         text = error.msg
     elif frames:
         where = f" (line {frames[-1].lineno})"
-    name = "" if type(error) is MissingModelNew else f"{type(error).__name__}: "
+    rule = getattr(error, "rule", "")  # of a kernel's fault: the text names it
+    name = "" if rule or type(error) is MissingModelNew else f"{type(error).__name__}: "
     log = "".join(traceback.format_exception(error))[-8000:]
-    return {"kind": kind, "text": f"{name}{text[:REASON_LIMIT]}{where}", "log": log}
+    return {"kind": rule or kind, "text": f"{name}{text[:REASON_LIMIT]}{where}", "log": log}
 
 
 def _first_compiler_error(text: str) -> str:

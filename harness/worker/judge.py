@@ -15,10 +15,11 @@ from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem, start_devices
 from harness.worker.device_timing import ClockDisagreement, measure_on_device
 from harness.worker.inputs import rewrite
+from harness.worker.interpreted import run_configurations
 from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone, prefer_ours, spread_threads
 from harness.worker.model import Evaluation, Status
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
-from harness.worker.side import ChildFailure, Mismatch
+from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
 from harness.worker.stats import ratio_interval, summary
 from harness.worker.timing import Check, Contestant, Measurement, Stopwatch
 from harness.worker.trial import Trial, Verdict
@@ -43,7 +44,10 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         look_at_problem(trial)
         look_at_candidate(trial)
         admit(trial, require_sandbox=require_sandbox)
-        Rounds(trial).run()
+        rounds = Rounds(trial)
+        rounds.run()
+        if trial.interpreted:
+            run_configurations(trial, rounds)
         if trial.request.timing_budget_s > 0 and not trial.interpreted:
             _time(trial)
         result.status, result.reason = "correct", _summary(trial)
@@ -56,9 +60,6 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         result.status, result.reason = "rejected", f"clock-disagreement: {disagreement}"
     except ChildFailure as failure:
         _blame(trial, failure)
-    if result.status == "incorrect" and trial.interpreted and _has_bfloat16(trial):
-        detail = "Triton's interpreter is unreliable in bfloat16: a device may give another verdict"
-        trial.flag("interpreter-bfloat16", "warning", detail)
     if result.status not in ("correct", "incorrect"):
         result.log = result.log or trial.candidate.child.log.text()[-LOG_TAIL:]
     if trial.rounds:
@@ -238,11 +239,10 @@ def _blame(trial: Trial, failure: ChildFailure) -> None:
     elif failure.kind == "memory":
         limit = trial.request.memory_limit / (1 << 30)
         result.status, result.reason = "runtime_error", f"over the memory limit of {limit:.3g} GiB: {failure}"
+    elif failure.kind in KERNEL_FAULTS:
+        result.status, result.reason = "incorrect", str(failure)
+        trial.flag(failure.kind, "reject", str(failure))
     elif failure.kind in ("timeout", "compile_error"):
         result.status, result.reason = failure.kind, str(failure)  # type: ignore[assignment]
     else:
         result.status, result.reason = "runtime_error", str(failure)
-
-
-def _has_bfloat16(trial: Trial) -> bool:
-    return any(entry["dtype"] == "bfloat16" for entry in (*trial.layout, *trial.output_layout))

@@ -50,8 +50,13 @@ class Rounds:
         if trial.matching.names:
             self._compare_state(last)
         while trial.rounds < max(MIN_ROUNDS, trial.request.rounds):
-            trial.fresh(trial.rounds % trial.slots)
-            self._round(trial.rounds % trial.slots, "fresh inputs")
+            self.one_more()
+
+    def one_more(self) -> None:
+        """Another round with fresh inputs."""
+        slot = self.trial.rounds % self.trial.slots
+        self.trial.fresh(slot)
+        self._round(slot, "fresh inputs")
 
     def _round(self, slot: int, what: str) -> None:
         trial = self.trial

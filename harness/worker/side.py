@@ -15,11 +15,12 @@ from harness.worker.values import Region, layout_bytes
 from harness.worker.wire import Closed, Late, WireError
 
 _clock = time.perf_counter
+KERNEL_FAULTS = ("out-of-bounds", "race")  # rules of what a kernel did wrong, seen by an interpreter
 
 
 class ChildFailure(Exception):
     """A child raised, died, was too slow or broke the protocol. `kind`: see Evaluation.status, or
-    `memory`.
+    `memory`, or one of KERNEL_FAULTS.
     """
 
     def __init__(self, side: Side, kind: str, text: str, log: str = "") -> None:
@@ -201,5 +202,6 @@ class Side:
             return
         if not isinstance(error, dict):
             raise ChildFailure(self, "runtime_error", f"wrote to the judge's private channel during {what}")
-        kind = {"compile": "compile_error", "memory": "memory"}.get(str(error.get("kind")), "runtime_error")
+        kinds = {"compile": "compile_error", "memory": "memory", **{rule: rule for rule in KERNEL_FAULTS}}
+        kind = kinds.get(str(error.get("kind")), "runtime_error")
         raise ChildFailure(self, kind, str(error.get("text"))[:800], str(error.get("log", ""))[-8000:])

@@ -277,14 +277,3 @@ def test_plain_values_are_compared() -> None:
     for wrong in ([nan, 2.0, "a"], [nan, 1.0], [nan, 1.0, "a", 4], [0.0, 1.0, "a"]):
         with pytest.raises(Mismatch):
             _compare_values(wrong, [nan, 1.0, "a"], "test")
-
-
-def test_wrong_bfloat16_triton_candidate_is_incorrect_with_a_warning(evaluate: Evaluate) -> None:
-    problem = COUNTED.replace("self.norm = torch.nn.BatchNorm1d(8)", "pass")
-    problem = problem.replace("self.norm(x)", "x + 1").replace("randn(32, 8)", "randn(32, 8).bfloat16()")
-    wrong = problem.partition("def get_inputs")[0].replace("class Model(", "class ModelNew(")
-    wrong = wrong.replace("x + 1", "x + 2")
-    kernel = "import triton\n@triton.jit\ndef kernel(x):\n    pass\n"
-    result = evaluate(problem, kernel + wrong)
-    assert result.status == "incorrect"
-    assert "interpreter-bfloat16" in [f["rule"] for f in result.flags]
