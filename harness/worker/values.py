@@ -150,10 +150,8 @@ class Region:
 
     def __init__(self, fd: int, size: int, device: str = "cpu") -> None:
         self.fd, self.size = fd, size
-        if device == "cpu":
-            self._bytes = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
-        else:
-            self._bytes = map_memory(fd, size)
+        self._map = mmap.mmap(fd, size) if device == "cpu" else None
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8) if self._map else map_memory(fd, size)
 
     @classmethod
     def create(cls, size: int, device: str = "cpu") -> Region:
@@ -170,6 +168,8 @@ class Region:
         if entry["span"] == 0:
             return torch.empty(0, dtype=dtype, device=self._bytes.device)
         start = entry["offset"]
+        if self._map:  # each tensor is a storage of its own: what lies beyond it is out of bounds
+            return torch.frombuffer(self._map, dtype=dtype, count=entry["span"], offset=start)
         return self._bytes[start : start + entry["span"] * dtype.itemsize].view(dtype)
 
     def view(self, entry: dict[str, Any]) -> torch.Tensor:
