@@ -11,39 +11,48 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.worker.device import driver
+from harness.worker.device import Driver
 
 if TYPE_CHECKING:
     from harness.worker.child import Server
 
-# What is written between two calls, in sizes of the second-level cache: nothing of the call before is left
-# there, and the device is busy for so long that the next call is launched meanwhile.
-SCRUB_CACHES = 4
-_scrub: list[torch.Tensor] = []
-_events: list[tuple[int, int]] = []
+SCRUB_CACHES = 4  # bytes written between two calls, in sizes of the second-level cache
 
 
-def run_block(server: Server, forward: Callable[..., Any], slots: Sequence[int], seed: int) -> dict[str, Any]:
-    """Milliseconds of each call by the device's events, and which results were of another kind."""
-    cu = driver()
-    if not _scrub:
+class BlockRunner:
+    """Holds what a block of calls needs; made before any foreign code has run in the process."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
         size = SCRUB_CACHES * torch.cuda.get_device_properties(0).L2_cache_size
-        _scrub.append(torch.empty(size, dtype=torch.uint8, device=server.device))
-    while len(_events) < len(slots):
-        _events.append((cu.event(), cu.event()))
-    pointer, size = _scrub[0].data_ptr(), _scrub[0].numel()
-    stream = torch.cuda.current_stream().cuda_stream
-    odd: list[str] = []
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for slot, (start, end) in zip(slots, _events, strict=False):
-            cu.fill(pointer, size, stream)
-            cu.record(start, stream)
-            result = forward(*server.arguments[slot])
-            cu.record(end, stream)
-            copied = server.copy_out(result, slot)
-            if "mismatch" in copied:
-                odd.append(copied["mismatch"])
-    cu.synchronize()
-    times = [cu.elapsed_ms(*pair) for pair, _ in zip(_events, slots, strict=False)]
-    return {"events_ms": times, "mismatches": odd[:1]}
+        self.scrub = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self.pointer, self.size = self.scrub.data_ptr(), size
+        self.events: list[tuple[int, int]] = []
+        self.stream = torch.cuda.current_stream().cuda_stream
+        self.seed = torch.manual_seed
+
+    def run(
+        self, server: Server, forward: Callable[..., Any], slots: Sequence[int], scrubs: int, seed: int
+    ) -> dict[str, Any]:
+        """Milliseconds of each call by the device's events, and which results were of another kind.
+
+        Before each call the scrub area is written `scrubs` times: nothing of the call before is left in the
+        cache, and the device is busy for so long that the next call is launched meanwhile.
+        """
+        cu, stream, odd = self.driver, self.stream, []
+        while len(self.events) < len(slots):
+            self.events.append((cu.event(), cu.event()))
+        self.seed(seed)
+        with torch.no_grad():
+            for slot, (start, end) in zip(slots, self.events, strict=False):
+                for _ in range(scrubs):
+                    cu.fill(self.pointer, self.size, stream)
+                cu.record(start, stream)
+                result = forward(*server.arguments[slot])
+                cu.record(end, stream)
+                copied = server.copy_out(result, slot)
+                if "mismatch" in copied:
+                    odd.append(copied["mismatch"])
+        cu.synchronize()
+        times = [cu.elapsed_ms(*pair) for pair, _ in zip(self.events, slots, strict=False)]
+        return {"events_ms": times, "mismatches": odd[:1]}

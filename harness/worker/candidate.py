@@ -12,6 +12,7 @@ import torch
 
 from harness.worker import interpreter, sandbox
 from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded
+from harness.worker.device_profile import profile_calls
 from harness.worker.values import unpack
 from harness.worker.wire import Channel
 
@@ -29,6 +30,7 @@ class CandidateServer(Server):
             "configurations": lambda _: interpreter.FINDINGS.configurations(),
             "load_state": self.load_state,
             "save_state": self.save_state,
+            "profile": self.profile,
         }
 
     def jail(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -87,3 +89,8 @@ class CandidateServer(Server):
             if name in state and state[name].shape == view.shape:
                 view.copy_(state[name].detach())
         return {"ok": True}
+
+    def profile(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What the device does during calls on some slots."""
+        arguments = [self.arguments[slot] for slot in message["slots"]]
+        return {"rows": profile_calls(self.model, arguments, self.synchronize)}

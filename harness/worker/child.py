@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.worker.blocks import run_block
+from harness.worker.blocks import BlockRunner
 from harness.worker.device import driver, start
 from harness.worker.values import Region, Unsupported, describe_layout, pack, plain_values, skeleton, unpack
 from harness.worker.wire import Channel
@@ -121,6 +121,7 @@ class Server:
         self.path = path
         self.device = device
         self.synchronize: Callable[[], None] = lambda: None
+        self.runner: BlockRunner | None = None
         self.forwards: dict[str, Callable[..., Any]] = {}
         self.arguments: list[Any] = []
         self.input_tensors: list[list[torch.Tensor]] = []
@@ -138,6 +139,7 @@ class Server:
             "look_again": self.look_again,
         }
         self._last: list[torch.Tensor] = []
+        self._last_place = 0
 
     def serve(self) -> None:
         """Answers until the judge closes the channel (then WireError leaves this loop)."""
@@ -187,7 +189,8 @@ class Server:
         """Several calls in a row, timed by events of the device."""
         forward = self.forwards[message["which"]]
         try:
-            answer = run_block(self, forward, message["slots"], message["seed"])
+            assert self.runner is not None
+            answer = self.runner.run(self, forward, message["slots"], message["scrubs"], message["seed"])
         except BaseException as error:
             answer = {"error": error_message(error, str(self.path))}
         self.channel.send({"done": message["nonce"], **answer})
@@ -196,13 +199,14 @@ class Server:
         """Opens the device; from now on it has finished before anything is answered."""
         start()
         self.synchronize = driver().synchronize
+        self.runner = BlockRunner(driver())
         return {"ok": True}
 
     def look_again(self, message: dict[str, Any]) -> dict[str, Any]:
         """Whether what the last call returned has changed since it was copied out."""
         time.sleep(message["wait_s"])
         self.synchronize()
-        pairs = zip(self.results[0], self._last, strict=True)
+        pairs = zip(self.results[self._last_place], self._last, strict=True)
         return {"changed": not all(_same_bytes(kept, now) for kept, now in pairs)}
 
     def copy_out(self, result: Any, place: int = 0) -> dict[str, Any]:
@@ -231,6 +235,7 @@ class Server:
             alias = "input"
         elif _same_memory(tensors, self._last):
             alias = "previous"
+        self._last_place = place
         self._last = tensors  # kept alive during the next call, as a caller's loop variable would be
         return {"alias": alias, "values": plain_values(structure)}
 

@@ -199,6 +199,11 @@ def copy_rate(size: int = 1 << 30) -> float:
     return best
 
 
+def cache_bytes() -> int:
+    """Size of the second-level cache."""
+    return int(torch.cuda.get_device_properties(0).L2_cache_size)
+
+
 def free_bytes() -> int:
     """What is left of the device's memory."""
     return int(torch.cuda.mem_get_info()[0])

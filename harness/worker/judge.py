@@ -13,11 +13,14 @@ import torch
 
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem, start_devices
+from harness.worker.device import cache_bytes, copy_rate
 from harness.worker.device_timing import ClockDisagreement, measure_on_device
+from harness.worker.floor import impossible, unavoidable_bytes
 from harness.worker.inputs import rewrite
 from harness.worker.interpreted import run_configurations
 from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone, prefer_ours, spread_threads
 from harness.worker.model import Evaluation, Status
+from harness.worker.profiles import look_closer
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
 from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
 from harness.worker.stats import ratio_interval, summary
@@ -50,6 +53,8 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
             run_configurations(trial, rounds)
         if trial.request.timing_budget_s > 0 and not trial.interpreted:
             _time(trial)
+        if trial.device != "cpu":
+            look_closer(trial)
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
@@ -114,6 +119,8 @@ def _time(trial: Trial) -> None:
     for slot in range(trial.slots):
         check_inputs(trial, slot, tolerance, "a timed call")
     _report_times(trial, measured)
+    if trial.device != "cpu":
+        _check_floor(trial)
 
 
 def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -> Measurement:
@@ -196,6 +203,16 @@ def _report_times(trial: Trial, measured: Measurement) -> None:
         result.speedups[name] = {"speedup": ratio, "lo": low, "hi": high}
     own = result.speedups[trial.request.baseline]
     result.speedup, result.speedup_ci = own["speedup"], (own["lo"], own["hi"])
+
+
+def _check_floor(trial: Trial) -> None:
+    """Raises Verdict for a time that the traffic alone would take longer than."""
+    assert trial.result.candidate_ms is not None
+    moved = unavoidable_bytes(trial, cache_bytes())
+    problem = impossible(1e-3 * trial.result.candidate_ms["median"], moved, copy_rate())
+    if problem:
+        trial.flag("impossible-time", "reject", problem)
+        raise Verdict("rejected", f"impossible-time: {problem}")
 
 
 def _summary(trial: Trial) -> str:

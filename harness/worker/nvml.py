@@ -39,10 +39,11 @@ class _Process(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Disturbance:
-    """One thing that makes a measurement doubtful, as a flag."""
+    """One thing that makes a measurement doubtful, as a flag; `passing`: measuring again may help."""
 
     rule: str
     detail: str
+    passing: bool = True
 
 
 class DeviceWatch:
@@ -97,5 +98,7 @@ class DeviceWatch:
             detail = f"the clock moved between {min(self.clocks)} and {max(self.clocks)} MHz{why}"
             found.append(Disturbance("clock-changed", detail))
         elif slowed:
-            found.append(Disturbance("clock-limited", f"the device was held back: {', '.join(slowed)}"))
+            # Full load reaches the power cap by itself: that is the device as it is.
+            detail = f"the device was held back: {', '.join(slowed)}"
+            found.append(Disturbance("clock-limited", detail, passing=slowed != ["power cap"]))
         return found

@@ -102,7 +102,7 @@ class ReferenceServer(Server):
 
     def generate(self, message: dict[str, Any]) -> dict[str, Any]:
         """Draws one set of inputs under a seed and says what it looks like."""
-        inputs = self._draw_inputs(message["seed"])
+        inputs = draw_inputs(self.module, message["seed"], self.device)
         if not isinstance(inputs, list | tuple):
             raise InvalidProblem("get_inputs() must return a list")
         self.drawn = list(inputs)
@@ -113,16 +113,6 @@ class ReferenceServer(Server):
         if all(t.numel() == 0 for t in self.pending):
             raise InvalidProblem("get_inputs() returns only empty tensors")
         return {"structure": structure, "layout": describe_layout(self.pending, contiguous=False)}
-
-    def _draw_inputs(self, seed: int) -> Any:
-        """On the device, where that works: gigabytes of random numbers take seconds on a CPU."""
-        if self.device != "cpu":
-            try:
-                with torch.device(self.device):
-                    return seeded(self.module.get_inputs, seed)
-            except Exception:  # it mixes in tensors of its own that are on the CPU: there, all of them are
-                pass
-        return seeded(self.module.get_inputs, seed)
 
     def noop(self, *_: Any) -> Any:
         """Does nothing and returns what eager returned: what a block of calls costs besides the calls."""
@@ -229,6 +219,17 @@ class ReferenceServer(Server):
     def _draw(self, seed: int) -> list[Any]:
         self.generate({"seed": seed})
         return list(self.drawn)
+
+
+def draw_inputs(module: Any, seed: int, device: str) -> Any:
+    """On the device, where that works: gigabytes of random numbers take seconds on a CPU."""
+    if device != "cpu":
+        try:
+            with torch.device(device):
+                return seeded(module.get_inputs, seed)
+        except Exception:  # it mixes in tensors of its own that are on the CPU: there, all of them are
+            pass
+    return seeded(module.get_inputs, seed)
 
 
 def load_problem_module(source: str, path: Path) -> Any:

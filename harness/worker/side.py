@@ -105,7 +105,7 @@ class Side:
         return elapsed, answer
 
     def block(
-        self, slots: Sequence[int], timeout_s: float, which: str, seed: int
+        self, slots: Sequence[int], timeout_s: float, which: str, scrubs: int, seed: int
     ) -> tuple[float, list[float], list[str]]:
         """Runs forward on these slots one after the other, each result copied out in its slot's place.
 
@@ -113,7 +113,8 @@ class Side:
         milliseconds per call, and where results were of another kind. Raises ChildFailure.
         """
         nonce = self.rng.getrandbits(62)
-        message = {"op": "block", "slots": list(slots), "which": which, "seed": seed, "nonce": nonce}
+        message = {"op": "block", "slots": list(slots), "which": which, "scrubs": scrubs, "seed": seed}
+        message["nonce"] = nonce
         self._settle()
         try:
             start = _clock()
