@@ -18,7 +18,6 @@ def profile_calls(
     forward: Callable[..., Any], arguments: Sequence[Any], wait: Callable[[], None]
 ) -> list[Any]:
     """In the child: [name, calls, microseconds in all] of everything the device did in these calls."""
-    from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     with torch.no_grad(), profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
@@ -28,12 +27,12 @@ def profile_calls(
     return [
         [event.key, event.count, event.self_device_time_total]
         for event in profiler.key_averages()
-        if event.device_type == DeviceType.CUDA
+        if event.device_type.name == "CUDA"
     ]
 
 
 def kernel_table(rows: Any, calls: int, own: Collection[str] = ()) -> list[dict[str, Any]]:
-    """In the judge: one entry a kernel with `kind`, launches and microseconds per call and share of all time."""
+    """In the judge: one entry a kernel, with its kind, launches and microseconds a call, and share of time."""
     known = [(str(name), int(count), float(us)) for name, count, us in rows]
     total = sum(us for _, _, us in known) or 1.0
     return [

@@ -1,4 +1,4 @@
-"""What no candidate can be faster than: the traffic that cannot be avoided, over the bandwidth measured here."""
+"""What no candidate can be faster than: unavoidable traffic over the bandwidth measured on this device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MARGIN = 0.8  # reads alone run faster than the copy that the bandwidth was meas
 def unavoidable_bytes(trial: Trial, cache_bytes: int) -> float:
     """Bytes that every implementation moves to or from memory in a call on cold caches.
 
-    Outputs count once, less what may stay in a cache of `cache_bytes`. Of each floating input counts the share
-    that was seen to matter: single elements are changed, and the reference's result is compared bit by bit.
-    What cannot be shown to matter (indices, masked parts, sums that round a change away) does not count.
+    Outputs count once, less what may stay in a cache of `cache_bytes`. Of each floating input counts the
+    share that was seen to matter: single elements are changed, and the reference's result is compared bit by
+    bit. What cannot be shown to matter (indices, masked parts, sums that round a change away) does not count.
     """
     written = sum(t.numel() * t.element_size() for t in trial.reference.outputs)
     return max(0.0, written - cache_bytes) + sum(_read_bytes(trial))

@@ -1,5 +1,5 @@
-"""The process that Nsight Compute watches: `python -m harness.worker.profiled FOLDER` calls a candidate twice, the
-second time under the profiler.
+"""The process that Nsight Compute watches: `python -m harness.worker.profiled FOLDER` calls a candidate
+twice, the second time under the profiler.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def main(folder: Path) -> None:
     with torch.no_grad():
         model(*arguments)
         torch.cuda.synchronize()
-        torch.cuda.profiler.start()
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
         model(*arguments)
         torch.cuda.synchronize()
-        torch.cuda.profiler.stop()
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
