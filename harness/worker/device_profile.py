@@ -32,7 +32,7 @@ def profile_calls(
 
 
 def kernel_table(rows: Any, calls: int, own: Collection[str] = ()) -> list[dict[str, Any]]:
-    """In the judge: one entry a kernel, with its kind, launches and microseconds a call, and share of time."""
+    """In the judge: one entry a kernel: its kind, launches and microseconds a call, and share of time."""
     known = [(str(name), int(count), float(us)) for name, count, us in rows]
     total = sum(us for _, _, us in known) or 1.0
     return [
