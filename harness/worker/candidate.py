@@ -47,6 +47,7 @@ class CandidateServer(Server):
         # A device's driver reserves address space by the terabyte: there, that is no measure of memory.
         memory = message["memory"] if self.device == "cpu" else None
         sandbox.limit_resources(self.report, memory, message["processes"])
+        sandbox.filter_calls(self.report)
         return {"report": self.report}
 
     def build(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -33,18 +33,18 @@ _DEVICE_NODES = {"cuda": ("nvidia*", "kfd", "dri")}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def restrict(scratch: Path, readable: list[str], device: str) -> str:
-    """Makes `scratch` the only writable place; system folders and `readable` may be read and executed, the
-    device's nodes used. Returns an empty string, or why it is not active.
+def restrict(writable: list[Path], readable: list[str], device: str) -> str:
+    """Makes `writable` folders the only such ones; system folders and `readable` may be read and executed,
+    the device's nodes used. Returns an empty string, or why it is not active.
     """
     if platform.machine() not in _MACHINES:
         return f"no system call numbers for {platform.machine()}"
-    abi = _libc.syscall(_CREATE, None, ctypes.c_size_t(0), 1)
+    abi = _abi()
     if abi < 1:
         return f"the kernel does not offer it ({os.strerror(ctypes.get_errno())})"
     every = (1 << _ACCESS_BITS.get(abi, 16)) - 1
     network = 0b11 if abi >= 4 else 0
-    scoped = 0b11 if abi >= 6 else 0  # abstract sockets and signals stay inside
+    scoped = 0b11 if scopes_signals() else 0  # abstract sockets and signals stay inside
     attributes = struct.pack("QQQ", every, network, scoped)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
     ruleset = _libc.syscall(_CREATE, attributes, ctypes.c_size_t(size), 0)
@@ -57,17 +57,26 @@ def restrict(scratch: Path, readable: list[str], device: str) -> str:
     grants += [(path, node) for path in _NODES]
     patterns = _DEVICE_NODES.get(device, ())
     grants += [(str(path), use) for pattern in patterns for path in Path("/dev").glob(pattern)]
-    grants.append((str(scratch), every))
+    grants += [(str(path), every) for path in writable]
     try:
         for path, access in grants:
             problem = _allow(ruleset, path, access)
-            if problem and path == str(scratch):
+            if problem and access == every:
                 return problem
         if _libc.syscall(_RESTRICT, ruleset, 0):
             return os.strerror(ctypes.get_errno())
     finally:
         os.close(ruleset)
     return ""
+
+
+def scopes_signals() -> bool:
+    """Whether this kernel's Landlock keeps signals inside."""
+    return _abi() >= 6
+
+
+def _abi() -> int:
+    return int(_libc.syscall(_CREATE, None, ctypes.c_size_t(0), 1))
 
 
 def _allow(ruleset: int, path: str, access: int) -> str:

@@ -152,7 +152,7 @@ def _run_init(
     sandbox.die_with_parent()
     report["private-proc"] = "needs a PID namespace"
     if report["pid-namespace"] == "":
-        sandbox.private_proc(report)
+        sandbox.private_mounts(report)
     sandbox.adopt_orphans()
     worker = os.fork()
     if worker == 0:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness.worker import landlock
+from harness.worker import landlock, seccomp
 
 Report = dict[str, str]
 
@@ -27,6 +27,7 @@ FEATURES = {
     "ipc-namespace": "no shared IPC objects",
     "private-proc": "sees only its own processes",
     "landlock": "writes only to its scratch directory, cannot read home",
+    "seccomp": "no calls to other processes, other namespaces, services or rare parts of the kernel",
     "no-new-privileges": "set-uid programs gain nothing",
     "capabilities-dropped": "root without root's powers",
     "limits": "memory, file size, core and (not for root) process limits",
@@ -37,6 +38,8 @@ _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 24, 38, 36
 _LAST_CAPABILITY = 63
+SHARED_MEMORY = Path("/dev/shm")  # semaphores of multiprocessing are files there
+_OURS = b"kernelevolve"
 FILE_SIZE_LIMIT = 2 << 30
 TASK_LIMIT = 1024  # threads and processes of a candidate
 
@@ -76,14 +79,26 @@ def enter_namespaces(report: Report) -> None:
         report[feature] = _unshare(flag)
 
 
-def private_proc(report: Report) -> None:
-    """Mounts a /proc of its own; to be called by the first process of the new PID namespace."""
-    problem = _unshare(_CLONE_NEWNS)
-    if not problem and _libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None):
-        problem = os.strerror(ctypes.get_errno())
-    if not problem and _libc.mount(b"proc", b"/proc", b"proc", 0, None):
-        problem = os.strerror(ctypes.get_errno())
-    report["private-proc"] = problem
+def private_mounts(report: Report) -> None:
+    """Mounts /proc and /dev/shm anew; to be called by the first process of the new PID namespace."""
+    problem = _unshare(_CLONE_NEWNS) or _mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE)
+    report["private-proc"] = problem or _mount(b"proc", b"/proc", b"proc")
+    if not problem and SHARED_MEMORY.is_dir():
+        _mount(_OURS, bytes(SHARED_MEMORY), b"tmpfs", options=b"size=1g,mode=1777")
+
+
+def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int = 0, options: bytes = b"") -> str:
+    failed = _libc.mount(source, target, kind, ctypes.c_ulong(flags), options or None)
+    return os.strerror(ctypes.get_errno()) if failed else ""
+
+
+def _shared_memory_is_private() -> bool:
+    """Where it is not, Landlock keeps a candidate from writing there."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place, _, mounted = line.partition(" - ")
+        if place.split()[4] == str(SHARED_MEMORY) and mounted.split()[1] == _OURS.decode():
+            return True
+    return False
 
 
 def user_tasks() -> int:
@@ -136,7 +151,17 @@ def restrict_files(report: Report, scratch: Path, readable: list[str], device: s
     """Landlock: `scratch` is the only writable place; system folders and `readable` may be read and executed,
     the nodes of the kind of `device` used.
     """
-    report["landlock"] = landlock.restrict(scratch, [*readable, *_library_folders()], device)
+    writable = [scratch, SHARED_MEMORY] if _shared_memory_is_private() else [scratch]
+    report["landlock"] = landlock.restrict(writable, [*readable, *_library_folders()], device)
+
+
+def filter_calls(report: Report) -> None:
+    """Refuses system calls; to be called last, when namespaces, Landlock and no_new_privs are settled."""
+    report["seccomp"] = seccomp.install(
+        own_pids=report["pid-namespace"] == "",
+        own_network=report["network-namespace"] == "",
+        signals_scoped=report["landlock"] == "" and landlock.scopes_signals(),
+    )
 
 
 def _library_folders() -> list[str]:
@@ -220,10 +245,11 @@ def probe() -> Report:
         enter_namespaces(report)
         first = os.fork()
         if first == 0:
-            private_proc(report)
+            private_mounts(report)
             limit_resources(report, 1 << 30, None)
             restrict_files(report, Path(tempfile.gettempdir()), [])
             drop_privileges(report)
+            filter_calls(report)
             os.write(write_end, json.dumps(report).encode())
             os._exit(0)
         os.waitpid(first, 0)
