@@ -115,12 +115,16 @@ def look_at_candidate(trial: Trial) -> None:
         line = getattr(error, "lineno", None)
         where = f" in line {line}" if line else ""
         raise Verdict("compile_error", f"syntax error{where}: {getattr(error, 'msg', error)}") from error
-    findings = guard.inspect_candidate(tree)
-    for finding in findings[:MANY_FINDINGS]:
-        trial.flag(finding.rule, "reject", f"line {finding.line}: {finding.detail}")
-    if findings:
-        raise Verdict("rejected", f"{findings[0].rule}: {findings[0].detail} (line {findings[0].line})")
-    trial.interpreted = trial.device == "cpu" and guard.uses_triton_kernels(tree)
+    inspection = guard.inspect_candidate(tree)
+    trial.kernels = inspection.kernels
+    if not inspection.complete:
+        raise Verdict("rejected", "guard-incomplete: the file is too large or too deep to be checked")
+    for finding in inspection.findings[:MANY_FINDINGS]:
+        trial.flag(finding.rule, finding.severity, f"line {finding.line}: {finding.detail}")
+    worst = next((f for f in inspection.findings if f.severity == "reject"), None)
+    if worst:
+        raise Verdict("rejected", f"{worst.rule}: {worst.detail} (line {worst.line})")
+    trial.interpreted = trial.device == "cpu" and bool(trial.kernels.triton)
     if trial.interpreted:
         trial.flag("interpreted", "info", f"run by Triton's interpreter: {UNCHECKED}")
 

@@ -14,6 +14,7 @@ import torch
 
 from harness.worker import environment
 from harness.worker.compare import Comparison, Tolerance
+from harness.worker.guard_kernels import Kernels
 from harness.worker.inputs import rewrite
 from harness.worker.model import Evaluation, EvaluationRequest, Status
 from harness.worker.side import ChildFailure, Side
@@ -62,6 +63,7 @@ class Trial:
         self.mutates = False  # the reference changes its inputs
         self.takes_edits = True  # the reference takes inputs with exchanged elements
         # Known once the candidate has been looked at:
+        self.kernels = Kernels()
         self.interpreted = False
         self.matching = Matching([], needed=False)
         self.weights: int | None = None  # the seed that perturbs the weights; None: initial ones

@@ -67,10 +67,14 @@ def test_same_buffer_on_every_call(evaluate: Evaluate, body: Body, norm_problem:
 
 
 def test_patched_clock_gains_nothing(evaluate: Evaluate, body: Body, norm_problem: str) -> None:
-    """The guard sees a plain patch; one it does not see cannot reach the judge's clock."""
+    """The guard sees a plain patch; one that is taken back in time cannot reach the judge's clock."""
     plain = body(HONEST, top="time.perf_counter = lambda: 0.0")
     assert evaluate(norm_problem, plain).status == "rejected"
-    hidden = body(f"time.sleep(0.002)\n{HONEST}", top="vars(time)['perf_counter'] = lambda: 0.0")
+    hidden = body(
+        "clock.perf_counter = lambda: 0.0\ntime.sleep(0.002)\ny = torch.relu(self.ln(x))\n"
+        "clock.perf_counter = real\nreturn y",
+        top="clock = [m for n, m in globals().items() if n == 'time'][0]\nreal = time.perf_counter",
+    )
     result = evaluate(norm_problem, hidden, timing_budget_s=0.3)
     assert result.status == "correct"
     assert result.candidate_ms is not None
