@@ -15,6 +15,7 @@ from harness.worker.side import ChildFailure, Mismatch, Side
 from harness.worker.state import Entry, match_state
 from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict, all_finite, same_bytes
 from harness.worker.values import layout_bytes, skeleton
+from harness.worker.watch import Watch, cpu_limit_s
 from harness.worker.wire import WireError
 
 BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do
@@ -133,6 +134,8 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
     """Jails, builds and connects the candidate, gives both sides equal weights and calls it once."""
     request, cand = trial.request, trial.candidate
     shared = trial.slots * layout_bytes(trial.layout) + layout_bytes(trial.output_layout)
+    memory = request.memory_limit + shared + layout_bytes(trial.state_layout)
+    cpu_s = cpu_limit_s(request, trial.threads)
     jailed = cand.ask(
         {
             "op": "jail",
@@ -141,11 +144,13 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
             "environment": {"TRITON_INTERPRET": "1"} if trial.device == "cpu" else {},
             "readable": sandbox.readable_paths(),
             "device": trial.device,
-            "memory": request.memory_limit + shared + layout_bytes(trial.state_layout),
+            "memory": memory,
+            "cpu_s": cpu_s,
             "processes": sandbox.user_tasks() + sandbox.TASK_LIMIT,
         },
         LOAD_LIMIT_S,
     )
+    Watch(cand.child, memory, cpu_s).start()
     missing = {name: why for name, why in jailed["report"].items() if why}
     if missing:
         detail = "weaker than asked: " + "; ".join(f"{name}: {why}" for name, why in sorted(missing.items()))

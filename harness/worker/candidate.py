@@ -46,7 +46,7 @@ class CandidateServer(Server):
         sandbox.drop_privileges(self.report)
         # A device's driver reserves address space by the terabyte: there, that is no measure of memory.
         memory = message["memory"] if self.device == "cpu" else None
-        sandbox.limit_resources(self.report, memory, message["processes"])
+        sandbox.limit_resources(self.report, memory, message["processes"], message["cpu_s"])
         sandbox.filter_calls(self.report)
         return {"report": self.report}
 

@@ -63,7 +63,13 @@ class Child:
         self._status_fd = status_fd
         self._status: int | None = None
         self._reaped = False
+        self.condemned: tuple[str, str] | None = None  # the kind of failure, and one line
         self.log = Log(log_fd, self._kill_now)
+
+    def condemn(self, kind: str, reason: str) -> None:
+        """Ends the child and its descendants, for a reason that explains what comes of it."""
+        self.condemned = kind, reason
+        self._kill_now()
 
     def _kill_now(self) -> None:
         for pid in (*descendants(self.pid), self.pid):

@@ -114,8 +114,9 @@ def user_tasks() -> int:
     return count
 
 
-def limit_resources(report: Report, memory: int | None, tasks: int | None) -> None:
-    """Limits growth of the address space to `memory` bytes, files to 2 GiB, and forbids core dumps.
+def limit_resources(report: Report, memory: int | None, tasks: int | None, cpu_s: int | None = None) -> None:
+    """Limits growth of the address space to `memory` bytes, CPU time to `cpu_s` seconds (both per process),
+    files to 2 GiB, and forbids core dumps.
 
     `tasks` is how many threads the user may have in all (None: as before). The kernel does not hold root to
     that: there, only a pids limit of the container or of the control group stops a fork bomb.
@@ -127,6 +128,8 @@ def limit_resources(report: Report, memory: int | None, tasks: int | None) -> No
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE_LIMIT, FILE_SIZE_LIMIT))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if cpu_s is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
         if tasks is not None:
             hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
             tasks = tasks if hard == resource.RLIM_INFINITY else min(tasks, hard)
@@ -246,7 +249,7 @@ def probe() -> Report:
         first = os.fork()
         if first == 0:
             private_mounts(report)
-            limit_resources(report, 1 << 30, None)
+            limit_resources(report, 1 << 30, None, 60)
             restrict_files(report, Path(tempfile.gettempdir()), [])
             drop_privileges(report)
             filter_calls(report)

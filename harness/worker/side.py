@@ -184,6 +184,8 @@ class Side:
     def failure(self, error: WireError, timeout_s: float, what: str) -> ChildFailure:
         """What a broken channel means, from how the process ended."""
         log = self.child.log
+        if self.child.condemned is not None:
+            return ChildFailure(self, *self.child.condemned)
         if isinstance(error, Late):
             return ChildFailure(self, "timeout", f"{what} took longer than {timeout_s:g} s")
         if log.flooded:

@@ -1,0 +1,96 @@
+"""Watches what all processes of a candidate use together: the kernel's own limits hold for each one alone.
+
+On a device, it is also the only limit on memory: a driver reserves address space by the terabyte, so that a
+limit on that means nothing there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.worker.model import EvaluationRequest
+from harness.worker.processes import Child, descendants
+
+INTERVAL_S = 0.2
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_limit_s(request: EvaluationRequest, threads: int) -> int:
+    """CPU seconds that a candidate and its compilers may use: all threads busy, for as long as the longest
+    honest evaluation could take.
+    """
+    return (
+        int(threads * (request.build_limit_s + 30 * request.run_limit_s + 10 * request.timing_budget_s)) + 1
+    )
+
+
+class Watch(threading.Thread):
+    """Ends the child with all its descendants as soon as they go beyond `memory` bytes or `cpu_s` seconds."""
+
+    def __init__(self, child: Child, memory: int, cpu_s: float) -> None:
+        super().__init__(daemon=True)
+        self._child, self._memory, self._cpu_s = child, memory, cpu_s
+
+    def run(self) -> None:
+        stop = threading.Event()
+        while not stop.wait(INTERVAL_S):
+            pids = tree(self._child.pid)
+            if not pids:
+                return
+            if (used_s := sum(map(_cpu_s, pids))) > self._cpu_s:
+                self._child.condemn("timeout", f"used {used_s:.0f} s of CPU time")
+            # What is shared after a fork counts several times in the first figure, which is quick to get.
+            elif sum(map(_resident, pids)) > self._memory and (held := sum(map(_held, pids))) > self._memory:
+                self._child.condemn("memory", f"its processes held {held / (1 << 30):.3g} GiB")
+            else:
+                continue
+            return
+
+
+def tree(root: int) -> list[int]:
+    """The process and all its descendants; empty when it has ended."""
+    if not Path("/proc/thread-self/children").exists():  # a kernel without these lists
+        return [root, *descendants(root)] if Path(f"/proc/{root}").exists() else []
+    found, waiting = [], [root]
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):  # it has just ended
+            waiting += [int(child) for children in _lists(pid) for child in children.read_text().split()]
+            found.append(pid)
+    return found
+
+
+def _lists(pid: int) -> Iterable[Path]:
+    """One per thread: the processes that it has started."""
+    return [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
+def _cpu_s(pid: int) -> float:
+    """Of a process and the children that it has waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(int(field) for field in fields[11:15]) * _TICK_S
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that are no file's."""
+    return _sum_kib(Path(f"/proc/{pid}/status"), ("RssAnon:", "RssShmem:"))
+
+
+def _held(pid: int) -> int:
+    """The same with shared pages divided among those who share them."""
+    return _sum_kib(Path(f"/proc/{pid}/smaps_rollup"), ("Pss_Anon:", "Pss_Shmem:")) or _resident(pid)
+
+
+def _sum_kib(path: Path, names: tuple[str, ...]) -> int:
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(names))
