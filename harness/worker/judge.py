@@ -13,12 +13,11 @@ import torch
 
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem, start_devices
-from harness.worker.device import cache_bytes, copy_rate
 from harness.worker.device_timing import ClockDisagreement, measure_on_device
-from harness.worker.floor import impossible, unavoidable_bytes
+from harness.worker.floor import check_floor
 from harness.worker.inputs import rewrite
 from harness.worker.interpreted import run_configurations
-from harness.worker.machine import FOREIGN_SHARE, CpuAccount, measuring_alone, prefer_ours, spread_threads
+from harness.worker.machine import FOREIGN_SHARE, measuring_alone, prefer_ours, spread_threads, undisturbed
 from harness.worker.model import Evaluation, Status
 from harness.worker.profiles import look_closer
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
@@ -32,6 +31,8 @@ LOG_TAIL = 6000
 # before, or was accepted because eager is just as far off, gets this multiple of what it needed.
 TIMED_WIDENING = 4.0
 UNFINISHED_WAIT_S = 0.1
+# A measurement that others disturbed is repeated, as long as not more than these budgets are spent.
+ATTEMPTS, REPEAT_BUDGETS = 3, 2.0
 # Signs that a candidate makes threads other than OpenMP's.
 _OWN_THREADS = re.compile(r"std::(j?thread|async)|pthread|threading|concurrent|multiprocessing|tbb::")
 
@@ -71,6 +72,7 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         _record(trial)
     if result.status != "correct":  # times of something wrong are no performance figure
         result.timed, result.speedup, result.speedup_ci, result.speedups = False, None, None, {}
+        result.win = None
     return result
 
 
@@ -108,9 +110,12 @@ def _time(trial: Trial) -> None:
         prefer_ours()
         if trial.device == "cpu" and not _OWN_THREADS.search(request.candidate):
             spread_threads()
-        account = CpuAccount()
-        measured = _measure(trial, contestants, check if trusted else None)
-        foreign = account.foreign_share()
+        # Device times hardly depend on the CPUs, and are repeated by measures of their own.
+        measured, foreign = undisturbed(
+            lambda: _measure(trial, contestants, check if trusted else None),
+            REPEAT_BUDGETS * request.timing_budget_s,
+            ATTEMPTS if trial.device == "cpu" else 1,
+        )
     if foreign > FOREIGN_SHARE or not alone:
         trial.flag(
             "busy-machine", "warning", f"other processes took {foreign:.0%} of the CPUs while it was measured"
@@ -119,8 +124,7 @@ def _time(trial: Trial) -> None:
     for slot in range(trial.slots):
         check_inputs(trial, slot, tolerance, "a timed call")
     _report_times(trial, measured)
-    if trial.device != "cpu":
-        _check_floor(trial)
+    check_floor(trial)
 
 
 def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -> Measurement:
@@ -203,16 +207,10 @@ def _report_times(trial: Trial, measured: Measurement) -> None:
         result.speedups[name] = {"speedup": ratio, "lo": low, "hi": high}
     own = result.speedups[trial.request.baseline]
     result.speedup, result.speedup_ci = own["speedup"], (own["lo"], own["hi"])
-
-
-def _check_floor(trial: Trial) -> None:
-    """Raises Verdict for a time that the traffic alone would take longer than."""
-    assert trial.result.candidate_ms is not None
-    moved = unavoidable_bytes(trial, cache_bytes())
-    problem = impossible(1e-3 * trial.result.candidate_ms["median"], moved, copy_rate())
-    if problem:
-        trial.flag("impossible-time", "reject", problem)
-        raise Verdict("rejected", f"impossible-time: {problem}")
+    result.win = own["lo"] > 1.0
+    if measured.late_s:
+        detail = f"{1e3 * measured.late_s:.4f} ms of work after forward had returned were counted, too"
+        trial.flag("late-work", "warning", detail)
 
 
 def _summary(trial: Trial) -> str:
@@ -220,7 +218,8 @@ def _summary(trial: Trial) -> str:
     if result.speedup is None or result.speedup_ci is None:
         return f"agrees with the reference in {trial.rounds} rounds; not timed"
     low, high = result.speedup_ci
-    return f"{result.speedup:.2f}x of {result.baseline} (95 % interval {low:.2f} to {high:.2f})"
+    told = f"{result.speedup:.2f}x of {result.baseline} (95 % interval {low:.2f} to {high:.2f})"
+    return told if low > 1.0 or high < 1.0 else f"{told}: not distinguishable from {result.baseline}"
 
 
 def _record(trial: Trial) -> None:

@@ -44,6 +44,7 @@ class Side:
         self.results: list[list[torch.Tensor]] = []
         self.outputs: list[torch.Tensor] = []
         self.state: Region | None = None
+        self.copied_s = 0.0  # how long the last call's results took to be copied out
         self.alias = ""  # what memory the results of the last call share: `input`, `previous` or none
         self.values: list[Any] = []  # plain values among the results of the last call
 
@@ -98,6 +99,7 @@ class Side:
                 raise WireError("answered out of turn")
             self._raise_error(done, "forward")
             answer = channel.receive(timeout_s)
+            self.copied_s = _clock() - start - elapsed
         except WireError as error:
             raise self.failure(error, timeout_s, "forward") from error
         if answer.get("copied") != nonce:
