@@ -126,7 +126,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             precision=options.precision,
             profile=options.profile,
         )
-        with LocalExecutor(options.cache, options.require_sandbox) as executor:
+        with LocalExecutor(options.cache, options.require_sandbox, ahead=options.target) as executor:
             evaluation = executor.evaluate(request)
     if options.as_json:
         _emit(evaluation.to_json())
@@ -145,7 +145,7 @@ def _batch(options: argparse.Namespace) -> int:
     def progress(name: str, wall_s: float, evaluation: Evaluation) -> None:
         sys.stderr.write(f"{name}: {evaluation.status} ({wall_s:.1f} s) {evaluation.reason}\n")
 
-    with LocalExecutor(options.cache, options.require_sandbox) as executor:
+    with LocalExecutor(options.cache, options.require_sandbox, ahead=None) as executor:
         counts = run_batch(executor, options.jobs, options.out, progress)
     if options.as_json:
         _emit({"out": str(options.out), "jobs": sum(counts.values()), "statuses": counts})
@@ -161,7 +161,7 @@ def _worker(options: argparse.Namespace) -> int:
         sys.stderr.write(f"{name}: {summary(answer)} ({wall_s:.1f} s)\n")
 
     spool = Spool(options.spool)
-    with LocalExecutor(options.cache, options.require_sandbox) as executor:
+    with LocalExecutor(options.cache, options.require_sandbox, ahead=None) as executor:
         jobs = SpoolWorker(spool, executor, report).run(options.idle_exit)
     if options.as_json:
         _emit({"jobs": jobs})

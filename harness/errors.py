@@ -24,4 +24,8 @@ class TargetUnavailable(HarnessError):
 
 
 class ExecutorError(HarnessError):
-    """The worker process could not be started, died or broke its protocol."""
+    """The worker process could not be started, died or broke its protocol. `log`: what it left behind."""
+
+    def __init__(self, message: str, hint: str = "", log: str = "") -> None:
+        super().__init__(message, hint)
+        self.log = log

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import contextlib
+import queue
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -12,10 +13,9 @@ from typing import Any, Protocol, Self
 
 from harness.errors import ExecutorError, ProblemError, TargetUnavailable
 from harness.problem import check_source
-from harness.target import get_target
+from harness.target import Target, get_target
 from harness.worker import environment
 from harness.worker.model import Evaluation, EvaluationRequest, ProblemFacts
-from harness.worker.wire import LARGE_FRAME, WireError, channel_pair
 from harness.worker_process import START_LIMIT_S, WorkerProcess
 
 DESCRIBE_LIMIT_S = 120.0
@@ -52,20 +52,25 @@ class LocalExecutor:
     """Owns zygote processes that have torch loaded; each request gets a judge of its own, forked from one.
 
     `cache_dir` holds what outlives an evaluation: torch.compile's cache for references, nothing of a
-    candidate. One request runs at a time, so that two measurements never disturb each other. Usable as a
-    context manager.
+    candidate. Each device (and the CPU) has one process and does one thing at a time, so that two
+    measurements never disturb each other; calls from several threads use several devices. `ahead` is the
+    target whose process is started at once. Usable as a context manager.
     """
 
-    def __init__(self, cache_dir: Path, require_sandbox: bool = False) -> None:
+    def __init__(self, cache_dir: Path, require_sandbox: bool = False, ahead: str | None = "cpu") -> None:
         self.cache_dir = Path(cache_dir)
         self.require_sandbox = require_sandbox
         self._lock = threading.Lock()
+        self._closed = False
+        self._processes: dict[str, list[WorkerProcess]] = {}
+        self._free: dict[str, queue.LifoQueue[WorkerProcess]] = {}
         try:
             self.cache_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ExecutorError(f"no place to work: {error}", "free disk space") from error
-        self._processes = {"cpu": WorkerProcess(interpret=True)}
-        self._processes["cpu"].start()
+        if ahead is not None and get_target(ahead).available()[0]:
+            with self._process(get_target(ahead)) as process:
+                process.start()
 
     def require(self, target: str) -> None:
         """Raises TargetUnknown, or TargetUnavailable where candidates for the target cannot be run."""
@@ -78,13 +83,19 @@ class LocalExecutor:
         status.
         """
         self.require(request.target)
-        device = get_target(request.target).device
+        target = get_target(request.target)
         require_sandbox = self.require_sandbox or request.require_sandbox
         more = {"request": asdict(request), "require_sandbox": require_sandbox}
         try:
-            answer = self._ask("evaluate", more, None, device)
+            answer = self._ask("evaluate", more, None, target)
         except ExecutorError as error:
-            return Evaluation("harness_error", str(error), target=request.target, baseline=request.baseline)
+            return Evaluation(
+                "harness_error",
+                str(error),
+                target=request.target,
+                baseline=request.baseline,
+                log=error.log,
+            )
         return Evaluation.from_json(answer["evaluation"])
 
     def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:
@@ -113,10 +124,14 @@ class LocalExecutor:
         )
 
     def close(self) -> None:
-        """Ends the worker and removes its scratch folder."""
+        """Ends the processes, also what other threads still wait for, and removes their scratch folders."""
         with self._lock:
-            for process in self._processes.values():
-                process.stop()
+            self._closed = True
+            processes = [process for pool in self._processes.values() for process in pool]
+        for process in processes:
+            process.interrupt()
+        for process in processes:
+            process.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -138,25 +153,30 @@ class LocalExecutor:
         return answer
 
     def _ask(
-        self, kind: str, more: dict[str, Any], timeout_s: float | None, device: str = "cpu"
+        self, kind: str, more: dict[str, Any], timeout_s: float | None, target: Target | None = None
     ) -> dict[str, Any]:
+        target = target or get_target("cpu")
+        message = {"cache": str(self.cache_dir.absolute()), "memory": REFERENCE_MEMORY, **more}
+        with self._process(target) as process:
+            if self._closed:
+                raise ExecutorError("the executor is closed")
+            return process.ask(kind, target.device, message, timeout_s)
+
+    @contextlib.contextmanager
+    def _process(self, target: Target) -> Iterator[WorkerProcess]:
+        """A process that has the target's device to itself meanwhile; waits for one to be free."""
+        name = target.name if target.device != "cpu" else "cpu"
         with self._lock:
-            if device not in self._processes:
-                self._processes[device] = WorkerProcess(interpret=False)
-            control, scratch = self._processes[device].running()
-            folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=scratch))
-            ours, theirs = channel_pair()
-            ours.limit = LARGE_FRAME
-            try:
-                control.send({"kind": kind, "device": device}, (theirs.sock.fileno(),))
-                theirs.close()
-                cache = str(self.cache_dir.absolute())
-                ours.send({"scratch": str(folder), "cache": cache, "memory": REFERENCE_MEMORY, **more})
-                return ours.receive(timeout_s)
-            except WireError as error:
-                raise ExecutorError(
-                    f"the judge died: {error or 'no answer'}", "please report this"
-                ) from error
-            finally:
-                ours.close()
-                shutil.rmtree(folder, ignore_errors=True)
+            if name not in self._processes:
+                self._processes[name] = [
+                    WorkerProcess(interpret=target.device == "cpu", visible=visible)
+                    for visible in target.find_devices()
+                ]
+                self._free[name] = queue.LifoQueue()  # the first to be taken is one that runs already
+                for process in reversed(self._processes[name]):
+                    self._free[name].put(process)
+        process = self._free[name].get()
+        try:
+            yield process
+        finally:
+            self._free[name].put(process)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from typing import Any
@@ -25,8 +25,9 @@ class Target:
     `limits` are hard (bytes, threads, registers; keys as in `harness/targets/nvidia.py`); `facts` are what a
     kernel writer wants to know, for people and prompts. `device` is torch's name for the kind of device.
     `probe` says whether this machine has it, and if not, why; `compile_probe` says the same of a compiler
-    for it, which suffices for the verdict `compiled`. `triton` is what Triton calls the target: its back
-    end, the architecture, and the threads of a warp.
+    for it, which suffices for the verdict `compiled`. `find_devices` lists what CUDA_VISIBLE_DEVICES calls
+    each of this machine's devices of the kind (None: there is nothing to choose). `triton` is what Triton
+    calls the target: its back end, the architecture, and the threads of a warp.
     """
 
     name: str
@@ -40,6 +41,9 @@ class Target:
     triton: tuple[str, int | str, int] | None = None
     compile_probe: Callable[[], Availability] = field(
         default=lambda: (False, "nothing here compiles for it"), repr=False, compare=False
+    )
+    find_devices: Callable[[], Sequence[str | None]] = field(
+        default=lambda: (None,), repr=False, compare=False
     )
 
     def available(self) -> Availability:

@@ -1,19 +1,25 @@
-"""A zygote as the executor sees it: started ahead, restarted when it died, stopped with its folder."""
+"""A zygote as the executor sees it: started ahead, asked, restarted when it died, stopped with its folder."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 
 from harness.errors import ExecutorError
 from harness.worker.sandbox import KEPT_VARIABLES
-from harness.worker.wire import Channel, WireError, channel_pair
+from harness.worker.text import one_line
+from harness.worker.wire import LARGE_FRAME, Channel, WireError, channel_pair
 
 START_LIMIT_S = 120.0
+DEFECT_LIMIT = 400
 # How long an OpenMP thread busy-waits at a barrier before it sleeps. The default (milliseconds) makes two
 # threads that share a CPU wait for the scheduler's tick, ten times the run time of a small kernel, on one
 # side or the other.
@@ -29,18 +35,51 @@ def _search_path() -> list[str]:
 
 
 class WorkerProcess:
-    """Runs `harness.worker.zygote`.
+    """Runs `harness.worker.zygote`, one request at a time.
 
     Triton reads once, when it is imported, whether it interprets or compiles: processes for the CPU
-    (`interpret`) and for devices are therefore different ones.
+    (`interpret`) and for devices are therefore different ones. `visible` is the one device that it sees, as
+    CUDA_VISIBLE_DEVICES names it.
     """
 
-    def __init__(self, *, interpret: bool) -> None:
-        self.interpret = interpret
+    def __init__(self, *, interpret: bool, visible: str | None = None) -> None:
+        self.interpret, self.visible = interpret, visible
+        self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: Channel | None = None
+        self._request: Channel | None = None
         self._awaiting_ready = False
         self._scratch: Path | None = None
+
+    def ask(self, kind: str, device: str, message: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+        """The answer of a judge of its own, which gets a folder for the time. Raises ExecutorError."""
+        with self._lock:
+            control, scratch = self._running()
+            folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=scratch))
+            self._request, theirs = channel_pair()
+            self._request.limit = LARGE_FRAME
+            try:
+                control.send({"kind": kind, "device": device}, (theirs.sock.fileno(),))
+                theirs.close()
+                self._request.send({"scratch": str(folder), **message})
+                answer = self._request.receive(timeout_s)
+            except WireError as error:
+                reason = one_line(str(error)) or "no answer"
+                raise ExecutorError(f"the judge died: {reason}", "please report this") from error
+            finally:
+                self._request.close()
+                shutil.rmtree(folder, ignore_errors=True)
+        if "defect" in answer:
+            defect = one_line(str(answer["defect"]))[:DEFECT_LIMIT]
+            raise ExecutorError(f"the judge failed: {defect}", "please report this", str(answer["log"]))
+        return answer
+
+    def interrupt(self) -> None:
+        """Ends the request that runs now, if any, in whichever thread it was made."""
+        request = self._request
+        if request is not None:
+            with contextlib.suppress(OSError):  # it has just ended
+                request.sock.shutdown(socket.SHUT_RDWR)
 
     def start(self) -> None:
         """Returns at once; the process loads torch meanwhile. Raises ExecutorError."""
@@ -56,6 +95,7 @@ class WorkerProcess:
             env={
                 **kept,
                 **({"TRITON_INTERPRET": "1"} if self.interpret else {}),
+                **({"CUDA_VISIBLE_DEVICES": self.visible} if self.visible is not None else {}),
                 "PYTHONPATH": os.pathsep.join(_search_path()),
                 "OPENBLAS_NUM_THREADS": "1",
                 "GOMP_SPINCOUNT": SPIN_COUNT,
@@ -70,12 +110,12 @@ class WorkerProcess:
         theirs.close()
         self._control, self._awaiting_ready = ours, True
 
-    def running(self) -> tuple[Channel, Path]:
+    def _running(self) -> tuple[Channel, Path]:
         """The zygote's channel and a folder for requests, restarted if it died and waited for if it is still
         loading torch.
         """
         if self._process is None or self._process.poll() is not None:
-            self.stop()
+            self._end()
             self.start()
         assert self._control is not None
         assert self._scratch is not None
@@ -83,7 +123,7 @@ class WorkerProcess:
             try:
                 self._control.receive(START_LIMIT_S)
             except WireError as error:
-                self.stop()
+                self._end()
                 raise ExecutorError(
                     "the worker process did not start", "check `kernelevolve doctor`"
                 ) from error
@@ -91,7 +131,12 @@ class WorkerProcess:
         return self._control, self._scratch
 
     def stop(self) -> None:
-        """Ends the process and removes its scratch folder."""
+        """Ends the process, whatever it does, and removes its scratch folder."""
+        self.interrupt()
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
         if self._control is not None:
             self._control.close()
             self._control = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,14 @@ def devices() -> tuple[Device, ...]:
     if status or cuda.cuDeviceGetCount(ctypes.byref(count)):
         raise DriverMissing(f"the CUDA driver does not start (error {status}); see nvidia-smi")
     return tuple(_device(cuda, ordinal) for ordinal in range(count.value))
+
+
+def visible_names(capability: tuple[int, int]) -> list[str]:
+    """What CUDA_VISIBLE_DEVICES calls the visible devices of a compute capability. Raises DriverMissing."""
+    found = devices()
+    chosen = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    names = chosen or [str(number) for number in range(len(found))]
+    return [name for name, device in zip(names, found, strict=False) if device.capability == capability]
 
 
 def _device(cuda: ctypes.CDLL, ordinal: int) -> Device:

@@ -89,4 +89,5 @@ def _target(architecture: str) -> Target:
         probe=available,
         triton=("cuda", number, 32),
         compile_probe=lambda: toolchain.triton_compiles("nvidia"),
+        find_devices=lambda: cuda_driver.visible_names(divmod(number, 10)),
     )

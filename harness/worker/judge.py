@@ -17,7 +17,14 @@ from harness.worker.device_timing import ClockDisagreement, measure_on_device
 from harness.worker.floor import check_floor
 from harness.worker.inputs import rewrite
 from harness.worker.interpreted import run_configurations
-from harness.worker.machine import FOREIGN_SHARE, measuring_alone, prefer_ours, spread_threads, undisturbed
+from harness.worker.machine import (
+    FOREIGN_SHARE,
+    lock_name,
+    measuring_alone,
+    prefer_ours,
+    spread_threads,
+    undisturbed,
+)
 from harness.worker.model import Evaluation, Status
 from harness.worker.profiles import look_closer
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
@@ -106,7 +113,7 @@ def _time(trial: Trial) -> None:
         trial.flag(
             "timed-calls-unchecked", "warning", "outputs of timed calls cannot be compared: they are random"
         )
-    with measuring_alone(request.target) as alone:
+    with measuring_alone(lock_name(trial.device)) as alone:
         prefer_ours()
         if trial.device == "cpu" and not _OWN_THREADS.search(request.candidate):
             spread_threads()

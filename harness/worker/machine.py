@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +22,16 @@ FOREIGN_SHARE = 0.1  # of all CPUs; from here on a measurement is repeated, or c
 Measured = TypeVar("Measured")
 
 
+def lock_name(device: str) -> str:
+    """What the lock of this process's device is called: `cpu`, `cuda-0`."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return device if device == "cpu" else f"{device}-{re.sub(r'[^A-Za-z0-9-]', '-', chosen)}"
+
+
 @contextlib.contextmanager
-def measuring_alone(device: str) -> Iterator[bool]:
-    """Holds this user's lock for a device; yields False where it was not free for two minutes."""
-    path = Path(tempfile.gettempdir()) / f"kernelevolve-{os.getuid()}-{device.replace(':', '-')}.lock"
+def measuring_alone(name: str) -> Iterator[bool]:
+    """Holds this user's lock of that name; yields False where it was not free for two minutes."""
+    path = Path(tempfile.gettempdir()) / f"kernelevolve-{os.getuid()}-{name}.lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         yield _locked(fd)

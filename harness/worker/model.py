@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from harness.worker.text import one_line, printable
+
 SCHEMA_VERSION = 1
 
 Status = Literal[
@@ -173,7 +175,9 @@ class Evaluation:
     log: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        """Plain JSON, its texts free of what could steer a terminal, its reason one line."""
+        data = printable(asdict(self))
+        return {"schema_version": SCHEMA_VERSION, **data, "reason": one_line(self.reason)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Evaluation:

@@ -224,12 +224,12 @@ def _signal(pid: int) -> None:
 
 
 def describe_status(status: int | None) -> str:
-    """`exited with code 3`, `killed by SIGSEGV`."""
+    """`exited with code 3`, `was killed by SIGSEGV`."""
     if status is None:
         return "vanished"
     if status >= 0:
         return f"exited with code {status}"
     try:
-        return f"killed by {signal.Signals(-status).name}"
+        return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
-        return f"killed by signal {-status}"
+        return f"was killed by signal {-status}"

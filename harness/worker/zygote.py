@@ -19,6 +19,8 @@ from typing import Any
 from harness.worker import environment, sandbox
 from harness.worker.wire import LARGE_FRAME, Channel, Closed, WireError
 
+LOG_TAIL = 6000  # of what a failure of the judge itself leaves
+
 
 def main(fd: int) -> None:
     """Serves until the executor goes away. Each message comes with one descriptor: the request's own
@@ -69,17 +71,27 @@ def _run_judge(kind: str, device: str, fd: int) -> None:
         sandbox.adopt_orphans()
         os.setsid()
         channel = Channel(socket.socket(fileno=fd), LARGE_FRAME)
-        _JOBS[kind](channel, device)
+        _answer(kind, device, channel)
         code = 0
-    except Closed:  # the executor is gone, after Ctrl-C for example: nobody waits for the answer
+    except BaseException:  # the executor is gone, after Ctrl-C for example: nobody waits for the answer
         pass
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _answer(kind: str, device: str, channel: Channel) -> None:
+    from harness.worker.processes import kill_descendants
+
+    try:
+        _JOBS[kind](channel, device)
+    except Closed:
+        raise
+    except Exception as error:
+        import traceback
+
+        kill_descendants()
+        log = "".join(traceback.format_exception(error))[-LOG_TAIL:]
+        channel.send({"defect": f"{type(error).__name__}: {error}", "log": log})
 
 
 def _evaluate(channel: Channel, device: str) -> None:

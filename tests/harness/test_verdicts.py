@@ -125,7 +125,7 @@ def test_executor_recovers_from_a_dead_worker(
 
     request = EvaluationRequest(norm_problem, norm_candidate, timing_budget_s=0.0)
     with LocalExecutor(Path(str(tmp_path))) as executor:
-        process = executor._processes["cpu"]._process
+        process = executor._processes["cpu"][0]._process
         assert process is not None
         process.kill()
         process.wait()
