@@ -10,6 +10,7 @@ from typing import Any
 from harness.worker import environment
 from harness.worker.machine import measuring_alone
 
+NAME = "ceilings.json"  # by device
 COPY_BYTES = 256 << 20
 MATRIX_SIZE = 1536
 REPEATS = 9
@@ -34,26 +35,34 @@ def cpu_ceilings(cache_dir: Path, *, again: bool = False) -> dict[str, Any]:
             "bandwidth_gb_s": _copy_rate(),
             "fp32_gflop_s": _matrix_rate(),
         }
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    path = _path(cache_dir)
-    scratch = path.with_suffix(".part")
-    scratch.write_text(json.dumps(found), encoding="utf-8")
-    scratch.replace(path)
+    store(cache_dir, _cpu(), found)
     return found
 
 
 def stored_ceilings(cache_dir: Path) -> dict[str, Any] | None:
     """What was measured on this CPU with this number of threads, or None."""
+    return _read(cache_dir).get(_cpu())
+
+
+def store(cache_dir: Path, device: str, ceilings: dict[str, Any]) -> None:
+    """Keeps what was measured on a device beside what is known of others."""
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    path = cache_dir / NAME
+    scratch = path.with_suffix(".part")
+    scratch.write_text(json.dumps({**_read(cache_dir), device: ceilings}, indent=1), encoding="utf-8")
+    scratch.replace(path)
+
+
+def _read(cache_dir: Path) -> dict[str, dict[str, Any]]:
     try:
-        found: dict[str, Any] = json.loads(_path(cache_dir).read_text(encoding="utf-8"))
+        found = json.loads((cache_dir / NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    same = found.get("cpu") == environment.cpu_name() and found.get("threads") == environment.usable_cpus()
-    return found if same else None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
-def _path(cache_dir: Path) -> Path:
-    return cache_dir / "cpu-ceilings.json"
+def _cpu() -> str:
+    return f"{environment.cpu_name()}, {environment.usable_cpus()} threads"
 
 
 def _copy_rate() -> float:

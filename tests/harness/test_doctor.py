@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from harness import EvaluationRequest, LocalExecutor
-from harness.calibrate import cpu_ceilings, stored_ceilings
+from harness.calibrate import cpu_ceilings, store, stored_ceilings
 from harness.doctor import checks
 from harness.errors import TargetUnavailable, TargetUnknown
 from harness.target import get_target, list_targets
+from harness.worker import environment
 from harness.worker.sandbox import FEATURES
 
 
@@ -58,8 +58,9 @@ def test_ceilings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert first["bandwidth_gb_s"] > 0.1
     assert first["fp32_gflop_s"] > 0.1
     assert cpu_ceilings(tmp_path) == first
-    stored = tmp_path / "cpu-ceilings.json"
-    stored.write_text(json.dumps({**first, "cpu": "another"}))
+    store(tmp_path, "another device", {"bandwidth_gb_s": 4000.0})
+    assert stored_ceilings(tmp_path) == first
+    monkeypatch.setattr(environment, "usable_cpus", lambda: 999)
     assert stored_ceilings(tmp_path) is None
-    stored.write_text("{half written")
+    (tmp_path / "ceilings.json").write_text("{")
     assert stored_ceilings(tmp_path) is None
