@@ -48,10 +48,10 @@ def mend(interpreter: Any, tl: Any) -> None:
     handle, builder = interpreter.TensorHandle, interpreter.InterpreterBuilder
 
     def is_bfloat16(dtype: Any) -> bool:
-        return bool(getattr(dtype, "scalar", dtype) == tl.bfloat16)
+        return bool(dtype.scalar.name == "bf16")
 
     def points_to_bfloat16(pointers: Any) -> bool:
-        return bool(pointers.get_element_ty() == tl.bfloat16)
+        return bool(pointers.get_element_ty().name == "bf16")
 
     _mend_handles(interpreter, tl, is_bfloat16)
     _mend_casts(interpreter, tl, is_bfloat16)
@@ -82,12 +82,16 @@ def _mend_handles(interpreter: Any, tl: Any, is_bfloat16: Any) -> None:
         getattr(interpreter, "_validate_np_data_size", None),
     )
 
+    types = {"bf16": np.dtype(np.float32)}  # also a cache: the interpreter builds its table in every call
+
     def get_np_dtype(dtype: Any) -> Any:
-        element = getattr(dtype, "element_ty", None) if isinstance(dtype, tl.block_type) else dtype
-        return np.dtype(np.float32) if element == tl.bfloat16 else numpy_type(dtype)
+        name = dtype.scalar.name
+        if name not in types:
+            types[name] = numpy_type(dtype)
+        return types[name]
 
     def init(self: Any, data: Any, dtype: Any, *rest: Any, **more: Any) -> None:
-        if is_bfloat16(dtype) and getattr(data, "dtype", None) in (np.float16, np.float32, np.float64):
+        if is_bfloat16(dtype) and data.dtype in (np.float16, np.float32, np.float64):
             data = rounded(data)
         make(self, data, dtype, *rest, **more)
 
