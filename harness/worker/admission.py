@@ -159,6 +159,7 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
             raise Verdict("harness_error", f"the sandbox is {detail}")
     deadline = time.monotonic() + request.build_limit_s
     message = {"op": "build", "source": request.candidate, "init": trial.init, "seed": trial.model_seed}
+    message["interpreted"] = trial.interpreted
     built = cand.ask(message, request.build_limit_s, what="building")
     cand.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
     cand.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S, trial.places)

@@ -63,7 +63,8 @@ class CandidateServer(Server):
             raise MissingModelNew("ModelNew is not callable")
         if isinstance(self.model, torch.nn.Module):
             self.model = self.model.to(self.device)
-        self.forwards = {"candidate": interpreter.FINDINGS.checked(self.model)}
+        checked = interpreter.FINDINGS.checked(self.model) if message["interpreted"] else self.model
+        self.forwards = {"candidate": checked}
         state = float_state(self.model) if isinstance(self.model, torch.nn.Module) else {}
         return {
             "state": [

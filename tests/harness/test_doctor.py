@@ -55,8 +55,8 @@ def test_ceilings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("harness.calibrate.MATRIX_SIZE", 128)
     assert stored_ceilings(tmp_path) is None
     first = cpu_ceilings(tmp_path)
-    assert first["bandwidth_gb_s"] > 0.1
-    assert first["fp32_gflop_s"] > 0.1
+    assert first["bandwidth_gb_s"] > 0
+    assert first["fp32_gflop_s"] > 0
     assert cpu_ceilings(tmp_path) == first
     store(tmp_path, "another device", {"bandwidth_gb_s": 4000.0})
     assert stored_ceilings(tmp_path) == first
