@@ -38,7 +38,6 @@ METRICS = (
     "smsp__issue_active.avg.pct_of_peak_sustained_active",
     "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
     "lts__t_sector_hit_rate.pct",
-    "derived__local_spilling_requests_pct",
     "launch__registers_per_thread",
     "launch__waves_per_multiprocessor",
     "launch__grid_size",

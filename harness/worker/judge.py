@@ -61,7 +61,7 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
             run_configurations(trial, rounds)
         if trial.request.timing_budget_s > 0 and not trial.interpreted:
             _time(trial)
-        if trial.device != "cpu":
+        if trial.device != "cpu" and (trial.request.policy == "pure" or trial.request.profile != "none"):
             look_closer(trial)
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
@@ -211,7 +211,8 @@ def _report_times(trial: Trial, measured: Measurement) -> None:
         result.baselines[f"{name}_ms"] = summary([t for block in blocks for t in block])["median"]
         pairs = measured.paired(name), measured.paired("candidate")
         ratio, low, high = ratio_interval(*pairs, seed=trial.seed())
-        result.speedups[name] = {"speedup": ratio, "lo": low, "hi": high}
+        doubt = measured.doubt(name) + measured.doubt("candidate")
+        result.speedups[name] = {"speedup": ratio, "lo": low / (1 + doubt), "hi": high * (1 + doubt)}
     own = result.speedups[trial.request.baseline]
     result.speedup, result.speedup_ci = own["speedup"], (own["lo"], own["hi"])
     result.win = own["lo"] > 1.0

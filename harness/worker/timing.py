@@ -47,11 +47,19 @@ class Measurement:
 
     blocks: dict[str, list[list[float]]] = field(default_factory=dict)
     checked: int = 0
+    doubt_share: float = 0.0
+    doubt_s: float = 0.0
     late_s: float = 0.0
 
     def paired(self, name: str) -> list[list[float]]:
         """The samples that a ratio is taken of, block by block."""
         return self.blocks[name]
+
+    def doubt(self, name: str) -> float:
+        """By what share the median of `name` may differ between evaluations beyond what one of them shows."""
+        return self.doubt_share + self.doubt_s / statistics.median(
+            t for block in self.blocks[name] for t in block
+        )
 
 
 @dataclass
