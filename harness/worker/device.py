@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,29 @@ def copy_rate(size: int = 1 << 30) -> float:
         cu.synchronize()
         best = max(best, 2e3 * size / cu.elapsed_ms(start, end))
     return best
+
+
+def matrix_rate(kind: str = "cuda", size: int = 8192) -> float:
+    """Operations per second (2 n^3 / t) of the best of several products: bfloat16 on a device, the fastest
+    that most have; float32 on a CPU.
+    """
+    size, dtype = (size, torch.bfloat16) if kind != "cpu" else (min(size, 1024), torch.float32)
+    a, b = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    times = []
+    for _ in range(6):
+        wait(kind)
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        wait(kind)
+        times.append(time.perf_counter() - start)
+    return 2 * size**3 / min(times)
+
+
+def wait(kind: str) -> None:
+    """Until this process's work on the device is done."""
+    if kind != "cpu":
+        driver().synchronize()
 
 
 def cache_bytes() -> int:

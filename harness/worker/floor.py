@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from harness.worker.device import cache_bytes, copy_rate
+from harness.worker.device import cache_bytes, copy_rate, matrix_rate
 from harness.worker.inputs import rewrite
 from harness.worker.side import ChildFailure
 from harness.worker.timing import RESOLUTION_S
@@ -23,7 +23,7 @@ PROBE_LIMIT_S = 2.0  # for all probes of one problem
 MARGIN = 0.8  # reads alone run faster than the copy that the bandwidth was measured with
 CPU_GAIN = 2.5  # the same for caches of a CPU, where the copy also fetches the lines that it writes
 CPU_LEAST_BYTES = 1 << 20  # below, the overhead of a copy is what would be measured
-CPU_SUSPICIOUS = 0.5  # of eager's time; eager's own is possible
+SUSPICIOUS = 0.5  # of eager's time; eager's own is possible
 CPU_REPEATS = 7
 OVERHEAD_S = 5e-5  # an eager call longer than this is more than overhead
 
@@ -41,9 +41,29 @@ def check_floor(trial: Trial) -> None:
         raise Verdict("rejected", f"impossible-time: {problem}")
 
 
+def look_at_arithmetic(trial: Trial) -> None:
+    """Flags a time too short for the reference's products. A better algorithm may need fewer of them."""
+    assert trial.result.candidate_ms is not None
+    seconds = 1e-3 * trial.result.candidate_ms["median"]
+    if seconds >= SUSPICIOUS * 1e-3 * (trial.result.baselines["eager_ms"] or 0.0):
+        return
+    flops = trial.reference.ask({"op": "flops"}, trial.request.run_limit_s, what="counting operations")[
+        "flops"
+    ]
+    if not flops:
+        return
+    rate = matrix_rate(trial.device)
+    if seconds < MARGIN * flops / rate:
+        detail = (
+            f"{1e6 * seconds:.3g} µs for what the reference computes in {flops:.3g} operations: a product of "
+            f"matrices reaches {rate / 1e12:.3g} TFLOP/s here"
+        )
+        trial.flag("under-flop-floor", "warning", detail)
+
+
 def _impossible_on_cpu(trial: Trial, seconds: float) -> str:
     eager = 1e-3 * (trial.result.baselines["eager_ms"] or 0.0)
-    if seconds >= CPU_SUSPICIOUS * eager:
+    if seconds >= SUSPICIOUS * eager:
         return ""
     if seconds <= RESOLUTION_S:
         return "answers as soon as a call that does nothing" if eager > OVERHEAD_S else ""

@@ -14,7 +14,7 @@ import torch
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem, start_devices
 from harness.worker.device_timing import ClockDisagreement, measure_on_device
-from harness.worker.floor import check_floor
+from harness.worker.floor import check_floor, look_at_arithmetic
 from harness.worker.inputs import rewrite
 from harness.worker.interpreted import run_configurations
 from harness.worker.machine import (
@@ -132,6 +132,7 @@ def _time(trial: Trial) -> None:
         check_inputs(trial, slot, tolerance, "a timed call")
     _report_times(trial, measured)
     check_floor(trial)
+    look_at_arithmetic(trial)
 
 
 def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -> Measurement:

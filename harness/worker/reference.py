@@ -52,6 +52,7 @@ class ReferenceServer(Server):
             "map_double": self.map_double,
             "call_double": self.call_double,
             "compile": self.compile,
+            "flops": lambda _: self.flops(),
             "describe": self.describe,
             "compiler_source": self.compiler_source,
             "check": self.check,
@@ -178,6 +179,14 @@ class ReferenceServer(Server):
             compiled(*self.arguments[0])
         self.forwards["compile"] = compiled
         return {"ok": True}
+
+    def flops(self) -> dict[str, Any]:
+        """Operations of the products, convolutions and attentions in one call, as torch counts them."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            self.model(*self.arguments[0])
+        return {"flops": counter.get_total_flops()}
 
     def describe(self, message: dict[str, Any]) -> dict[str, Any]:
         """The problem's facts, for people and generators."""

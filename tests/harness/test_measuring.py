@@ -276,3 +276,16 @@ def test_a_win_needs_an_interval_above_one(evaluate: Evaluate) -> None:
     assert same.win is (low > 1)
     assert ("not distinguishable from eager" in same.reason) is (low <= 1 <= high)
     assert evaluate(quick, own(quick)).win is None
+
+
+def test_fewer_operations_than_the_reference_has_are_flagged(evaluate: Evaluate) -> None:
+    problem = with_forward(
+        "return (torch.diag(x[0]) @ x.new_ones(768, 768)) @ x.new_ones(768, 2)", "[torch.rand(4, 768)]"
+    )
+    cheaper = own(problem).replace(
+        "(torch.diag(x[0]) @ x.new_ones(768, 768)) @ x.new_ones(768, 2)",
+        "(768 * x[0])[:, None].expand(768, 2).contiguous()",
+    )
+    result = evaluate(problem, cheaper, timing_budget_s=0.5)
+    assert result.status == "correct", result.reason
+    assert "under-flop-floor" in {f["rule"] for f in result.flags}
