@@ -16,6 +16,7 @@ from harness.problem import check_source
 from harness.target import Target, get_target
 from harness.worker import environment
 from harness.worker.model import Evaluation, EvaluationRequest, ProblemFacts
+from harness.worker.text import one_line
 from harness.worker_process import START_LIMIT_S, WorkerProcess
 
 DESCRIBE_LIMIT_S = 120.0
@@ -148,7 +149,7 @@ class LocalExecutor:
         answer = self._ask(kind, more, limit_s + START_LIMIT_S)
         if "failure" in answer:
             raise ProblemError(
-                str(answer["failure"]), "run the problem's Model by hand to see the whole traceback"
+                one_line(str(answer["failure"])), "run the problem's Model by hand to see the whole traceback"
             )
         return answer
 

@@ -150,7 +150,7 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
         },
         LOAD_LIMIT_S,
     )
-    Watch(cand.child, memory, cpu_s).start()
+    Watch(cand.child, memory, cpu_s, sandbox.TASK_LIMIT).start()
     missing = {name: why for name, why in jailed["report"].items() if why}
     if missing:
         detail = "weaker than asked: " + "; ".join(f"{name}: {why}" for name, why in sorted(missing.items()))

@@ -119,7 +119,7 @@ def limit_resources(report: Report, memory: int | None, tasks: int | None, cpu_s
     files to 2 GiB, and forbids core dumps.
 
     `tasks` is how many threads the user may have in all (None: as before). The kernel does not hold root to
-    that: there, only a pids limit of the container or of the control group stops a fork bomb.
+    that: `watch.Watch` does.
     """
     try:
         if memory is not None:

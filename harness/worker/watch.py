@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+import time
 from pathlib import Path
 
 from harness.worker.model import EvaluationRequest
 from harness.worker.processes import Child, descendants
 
-INTERVAL_S = 0.2
+INTERVAL_S, LONGEST_INTERVAL_S = 0.2, 1.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -29,44 +29,48 @@ def cpu_limit_s(request: EvaluationRequest, threads: int) -> int:
 
 
 class Watch(threading.Thread):
-    """Ends the child with all its descendants as soon as they go beyond `memory` bytes or `cpu_s` seconds."""
+    """Ends the child with all its descendants as soon as they go beyond `memory` bytes, `cpu_s` seconds or
+    `tasks` threads.
+    """
 
-    def __init__(self, child: Child, memory: int, cpu_s: float) -> None:
+    def __init__(self, child: Child, memory: int, cpu_s: float, tasks: int) -> None:
         super().__init__(daemon=True)
-        self._child, self._memory, self._cpu_s = child, memory, cpu_s
+        self._child, self._memory, self._cpu_s, self._tasks = child, memory, cpu_s, tasks
 
     def run(self) -> None:
-        stop = threading.Event()
-        while not stop.wait(INTERVAL_S):
+        took_s = 0.0
+        while True:
+            # A look takes a fraction of a millisecond per process: never more than a tenth of the time.
+            time.sleep(min(max(INTERVAL_S, 9 * took_s), LONGEST_INTERVAL_S))
+            start = time.monotonic()
             pids = tree(self._child.pid)
             if not pids:
                 return
-            if (used_s := sum(map(_cpu_s, pids))) > self._cpu_s:
+            if sum(pids.values()) > self._tasks:  # the kernel's limit does not bind root
+                self._child.condemn("tasks", f"ran more than {self._tasks} processes and threads")
+            elif (used_s := sum(map(_cpu_s, pids))) > self._cpu_s:
                 self._child.condemn("timeout", f"used {used_s:.0f} s of CPU time")
             # What is shared after a fork counts several times in the first figure, which is quick to get.
             elif sum(map(_resident, pids)) > self._memory and (held := sum(map(_held, pids))) > self._memory:
                 self._child.condemn("memory", f"its processes held {held / (1 << 30):.3g} GiB")
-            else:
-                continue
-            return
+            if self._child.condemned is not None:
+                return
+            took_s = time.monotonic() - start
 
 
-def tree(root: int) -> list[int]:
-    """The process and all its descendants; empty when it has ended."""
-    if not Path("/proc/thread-self/children").exists():  # a kernel without these lists
-        return [root, *descendants(root)] if Path(f"/proc/{root}").exists() else []
-    found, waiting = [], [root]
+def tree(root: int) -> dict[int, int]:
+    """How many threads the process and each of its descendants has; empty when it has ended."""
+    listed = Path("/proc/thread-self/children").exists()  # not all kernels list children
+    found: dict[int, int] = {}
+    waiting = [root] if listed else [root, *descendants(root)]
     while waiting:
         pid = waiting.pop()
         with contextlib.suppress(OSError):  # it has just ended
-            waiting += [int(child) for children in _lists(pid) for child in children.read_text().split()]
-            found.append(pid)
+            threads = list(Path(f"/proc/{pid}/task").iterdir())
+            found[pid] = len(threads)
+            for thread in threads if listed else ():
+                waiting += map(int, (thread / "children").read_text().split())
     return found
-
-
-def _lists(pid: int) -> Iterable[Path]:
-    """One per thread: the processes that it has started."""
-    return [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
 
 
 def _cpu_s(pid: int) -> float:

@@ -29,7 +29,7 @@ def run(channel):
     channel.receive()
 
 child = fork_child(run)
-Watch(child, 100 << 20, 0.7).start()
+Watch(child, 100 << 20, 0.7, 40).start()
 start = time.monotonic()
 while child.condemned is None and time.monotonic() - start < float(sys.argv[2]):
     time.sleep(0.05)
@@ -79,6 +79,22 @@ time.sleep(20)"""
     assert evaluation.reason.startswith("over the memory limit of 1 GiB: its processes held")
 
 
+@pytest.mark.full
+def test_a_fork_bomb_ends(
+    evaluate: Callable[..., Evaluation], norm_problem: str, body: Callable[..., str]
+) -> None:
+    """Also of root, whom the kernel's own limit does not bind."""
+    bomb = """
+for _ in range(1500):
+    if os.fork() == 0:
+        time.sleep(30)
+        os._exit(0)
+time.sleep(20)"""
+    evaluation = evaluate(norm_problem, body(top=bomb))
+    assert evaluation.status == "runtime_error", evaluation.reason
+    assert "1024" in evaluation.reason or "Resource temporarily unavailable" in evaluation.reason
+
+
 def test_tree_has_what_any_thread_started() -> None:
     children: list[subprocess.Popen[bytes]] = []
     thread = threading.Thread(target=lambda: children.append(subprocess.Popen(["/bin/sleep", "20"])))
@@ -90,4 +106,4 @@ def test_tree_has_what_any_thread_started() -> None:
         children[0].kill()
         children[0].wait()
     assert children[0].pid not in tree(os.getpid())
-    assert tree(children[0].pid) == []
+    assert tree(children[0].pid) == {}
