@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import queue
 import threading
@@ -23,6 +24,8 @@ DESCRIBE_LIMIT_S = 120.0
 CHECK_LIMIT_S = 300.0
 COMPILE_LIMIT_S = 300.0
 REFERENCE_MEMORY = 32 << 30
+# What takes seconds to load and every compilation needs: torch's shape functions load the first two.
+COMPILE_MODULES = ("torch._dynamo", "sympy", "torch.utils.cpp_extension", "triton.compiler", "triton.testing")
 
 
 class Executor(Protocol):
@@ -79,16 +82,23 @@ class LocalExecutor:
         if not available:
             raise TargetUnavailable(f"{target}: {reason}", "choose a target of `kernelevolve doctor`'s list")
 
-    def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """The verdict on a candidate. Raises TargetUnknown, TargetUnavailable; everything else is a
-        status.
+    def evaluate(self, request: EvaluationRequest, texts: Path | None = None) -> Evaluation:
+        """The verdict on a candidate: `compiled` at best where the target's device is not here. Raises
+        TargetUnknown, TargetUnavailable; everything else is a status.
+
+        Where candidates are only compiled, what compilers made (ptx, sass …) is written into the folder
+        `texts`.
         """
-        self.require(request.target)
         target = get_target(request.target)
+        present = target.available()[0]
+        if not present and not target.compiles()[0]:
+            self.require(request.target)
         require_sandbox = self.require_sandbox or request.require_sandbox
         more = {"request": asdict(request), "require_sandbox": require_sandbox}
+        if not present:
+            more |= {"target": target.plain(), "texts": texts is not None}
         try:
-            answer = self._ask("evaluate", more, None, target)
+            answer = self._ask("evaluate" if present else "compile", more, None, target)
         except ExecutorError as error:
             return Evaluation(
                 "harness_error",
@@ -97,6 +107,10 @@ class LocalExecutor:
                 baseline=request.baseline,
                 log=error.log,
             )
+        if texts is not None:
+            texts.mkdir(parents=True, exist_ok=True)
+            for name, content in answer.get("texts", {}).items():
+                (texts / Path(name).name).write_bytes(base64.b64decode(content))
         return Evaluation.from_json(answer["evaluation"])
 
     def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:
@@ -158,21 +172,20 @@ class LocalExecutor:
     ) -> dict[str, Any]:
         target = target or get_target("cpu")
         message = {"cache": str(self.cache_dir.absolute()), "memory": REFERENCE_MEMORY, **more}
-        with self._process(target) as process:
+        with self._process(target, absent=kind == "compile") as process:
             if self._closed:
                 raise ExecutorError("the executor is closed")
             return process.ask(kind, target.device, message, timeout_s)
 
     @contextlib.contextmanager
-    def _process(self, target: Target) -> Iterator[WorkerProcess]:
-        """A process that has the target's device to itself meanwhile; waits for one to be free."""
-        name = target.name if target.device != "cpu" else "cpu"
+    def _process(self, target: Target, *, absent: bool = False) -> Iterator[WorkerProcess]:
+        """A process that has the target's device to itself meanwhile, or one that compiles for `absent` ones;
+        waits for one to be free.
+        """
+        name = "compile" if absent else target.name if target.device != "cpu" else "cpu"
         with self._lock:
             if name not in self._processes:
-                self._processes[name] = [
-                    WorkerProcess(interpret=target.device == "cpu", visible=visible)
-                    for visible in target.find_devices()
-                ]
+                self._processes[name] = _absent() if absent else _present(target)
                 self._free[name] = queue.LifoQueue()  # the first to be taken is one that runs already
                 for process in reversed(self._processes[name]):
                     self._free[name].put(process)
@@ -181,3 +194,13 @@ class LocalExecutor:
             yield process
         finally:
             self._free[name].put(process)
+
+
+def _present(target: Target) -> list[WorkerProcess]:
+    interpret = target.device == "cpu"
+    return [WorkerProcess(interpret=interpret, visible=visible) for visible in target.find_devices()]
+
+
+def _absent() -> list[WorkerProcess]:
+    """One process that compiles; devices of another kind that are here are hidden from it."""
+    return [WorkerProcess(interpret=False, visible="", preload=COMPILE_MODULES)]

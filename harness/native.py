@@ -10,6 +10,8 @@ system.
     ''')
     lib.scale(x, out, x.numel(), 2.0)
 
+`load_cuda` does the same for CUDA C++ (`harness/native_cuda.py`).
+
 Only the standard library is imported here; candidates and exported kernels may rely on this module.
 """
 
@@ -26,21 +28,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.native_build import NativeCompileError, cache_folder, run_compiler
+from harness.native_cuda import load_cuda
+
+__all__ = ["Library", "NativeCompileError", "load_cpp", "load_cuda"]
+
 DEFAULT_FLAGS = ("-O3", "-march=native", "-fopenmp")
 INCLUDE = Path(__file__).resolve().parent / "include"
-CACHE_VARIABLE = "KERNELEVOLVE_NATIVE_CACHE"
-COMPILE_LIMIT_S = 300.0
-_ERRORS_SHOWN = 3
-
-
-class NativeCompileError(RuntimeError):
-    """The C++ compiler refused a source or is missing. The message holds its first errors; `log` is all it
-    said.
-    """
-
-    def __init__(self, message: str, log: str = "") -> None:
-        super().__init__(message)
-        self.log = log
 
 
 class Library:
@@ -78,7 +72,7 @@ def load_cpp(source: str, flags: Sequence[str] = DEFAULT_FLAGS) -> Library:
     cache folder.
     """
     compiler = _compiler()
-    folder = _cache_folder()
+    folder = cache_folder()
     key = hashlib.sha256()
     for part in (source, *flags, compiler, _version(compiler), _headers(), _machine()):
         key.update(part.encode() + b"\0")
@@ -91,29 +85,8 @@ def load_cpp(source: str, flags: Sequence[str] = DEFAULT_FLAGS) -> Library:
 def _compile(compiler: str, source: str, flags: Sequence[str], library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         (Path(scratch) / "kernel.cpp").write_text(source, encoding="utf-8")
-        command = [
-            compiler,
-            "-std=c++17",
-            "-shared",
-            "-fPIC",
-            f"-I{INCLUDE}",
-            *flags,
-            "kernel.cpp",
-            "-o",
-            "kernel.so",
-        ]
-        try:
-            done = subprocess.run(
-                command, cwd=scratch, capture_output=True, timeout=COMPILE_LIMIT_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise NativeCompileError(f"the C++ compiler took longer than {COMPILE_LIMIT_S:g} s") from error
-        if done.returncode:
-            log = done.stderr.decode(errors="replace")
-            errors = [line for line in log.splitlines() if "error" in line][:_ERRORS_SHOWN]
-            raise NativeCompileError(
-                "; ".join(errors) or f"{compiler} exited with code {done.returncode}", log
-            )
+        fixed = ["-std=c++17", "-shared", "-fPIC", f"-I{INCLUDE}"]
+        run_compiler([compiler, *fixed, *flags, "kernel.cpp", "-o", "kernel.so"], scratch)
         (Path(scratch) / "kernel.so").replace(library)  # atomic: another process may want the same library
 
 
@@ -138,16 +111,6 @@ def _compiler() -> str:
         if found:
             return found
     raise NativeCompileError("no C++ compiler: install g++ or set CXX")
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get(CACHE_VARIABLE)
-    if base is None:
-        root = os.environ.get("XDG_CACHE_HOME")
-        base = str((Path(root) if root else Path.home() / ".cache") / "kernelevolve" / "native")
-    folder = Path(base)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @functools.cache

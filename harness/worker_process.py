@@ -39,11 +39,11 @@ class WorkerProcess:
 
     Triton reads once, when it is imported, whether it interprets or compiles: processes for the CPU
     (`interpret`) and for devices are therefore different ones. `visible` is the one device that it sees, as
-    CUDA_VISIBLE_DEVICES names it.
+    CUDA_VISIBLE_DEVICES names it; `preload` are modules that every request would load otherwise.
     """
 
-    def __init__(self, *, interpret: bool, visible: str | None = None) -> None:
-        self.interpret, self.visible = interpret, visible
+    def __init__(self, *, interpret: bool, visible: str | None = None, preload: tuple[str, ...] = ()) -> None:
+        self.interpret, self.visible, self.preload = interpret, visible, preload
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: Channel | None = None
@@ -91,7 +91,7 @@ class WorkerProcess:
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
         fd = theirs.sock.fileno()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "harness.worker.zygote", str(fd)],
+            [sys.executable, "-m", "harness.worker.zygote", str(fd), *self.preload],
             env={
                 **kept,
                 **({"TRITON_INTERPRET": "1"} if self.interpret else {}),

@@ -130,8 +130,8 @@ def look_at_candidate(trial: Trial) -> None:
         trial.flag("interpreted", "info", f"run by Triton's interpreter: {UNCHECKED}")
 
 
-def admit(trial: Trial, *, require_sandbox: bool) -> None:
-    """Jails, builds and connects the candidate, gives both sides equal weights and calls it once."""
+def jail(trial: Trial, *, require_sandbox: bool) -> None:
+    """Puts the candidate's child into its jail. One that is weaker than asked is flagged, or a Verdict."""
     request, cand = trial.request, trial.candidate
     shared = trial.slots * layout_bytes(trial.layout) + layout_bytes(trial.output_layout)
     memory = request.memory_limit + shared + layout_bytes(trial.state_layout)
@@ -157,6 +157,12 @@ def admit(trial: Trial, *, require_sandbox: bool) -> None:
         trial.flag("sandbox", "warning", detail)
         if require_sandbox:
             raise Verdict("harness_error", f"the sandbox is {detail}")
+
+
+def admit(trial: Trial, *, require_sandbox: bool) -> None:
+    """Jails, builds and connects the candidate, gives both sides equal weights and calls it once."""
+    request, cand = trial.request, trial.candidate
+    jail(trial, require_sandbox=require_sandbox)
     deadline = time.monotonic() + request.build_limit_s
     message = {"op": "build", "source": request.candidate, "init": trial.init, "seed": trial.model_seed}
     message["interpreted"] = trial.interpreted

@@ -5,6 +5,7 @@ trusted.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from harness.worker import interpreter, sandbox
 from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded
 from harness.worker.device_profile import profile_calls
+from harness.worker.static_profile import KernelFigures
 from harness.worker.values import unpack
 from harness.worker.wire import Channel
 
@@ -24,6 +26,8 @@ class CandidateServer(Server):
         super().__init__(channel, Path(), device)
         self.report = report
         self.model: Any = None
+        self.figures = KernelFigures(lambda: self.path.parent)
+        self.handlers |= self.figures.handlers
         self.handlers |= {
             "jail": self.jail,
             "build": self.build,
@@ -41,6 +45,7 @@ class CandidateServer(Server):
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(scratch)
+        tempfile.tempdir = None  # found out anew: it was another one for the zygote
         torch.set_num_threads(message["threads"])
         sandbox.restrict_files(self.report, scratch, message["readable"], message["device"])
         sandbox.drop_privileges(self.report)

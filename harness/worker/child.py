@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from harness.worker import triton_errors
 from harness.worker.blocks import BlockRunner
 from harness.worker.device import driver, start
 from harness.worker.values import Region, Unsupported, describe_layout, pack, plain_values, skeleton, unpack
@@ -31,6 +32,8 @@ _BUILD_ERRORS = {
     "TabError": "compile",
     "NativeCompileError": "compile",
     "CompilationError": "compile",
+    "OutOfResources": "compile",
+    "PTXASError": "compile",
     "CppCompileError": "compile",
     "CalledProcessError": "compile",
     "MissingModelNew": "compile",
@@ -95,6 +98,10 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
         text = error.msg
     elif frames:
         where = f" (line {frames[-1].lineno})"
+    said = triton_errors.describe(error, path)
+    if said is not None:
+        text, line = said
+        where = f" (line {line})" if line else where
     rule = getattr(error, "rule", "")  # of a kernel's fault: the text names it
     name = "" if rule or type(error) is MissingModelNew else f"{type(error).__name__}: "
     log = "".join(traceback.format_exception(error))[-8000:]

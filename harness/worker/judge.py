@@ -72,7 +72,7 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         trial.flag("clock-disagreement", "reject", str(disagreement))
         result.status, result.reason = "rejected", f"clock-disagreement: {disagreement}"
     except ChildFailure as failure:
-        _blame(trial, failure)
+        blame(trial, failure)
     if result.status not in ("correct", "incorrect"):
         result.log = result.log or trial.candidate.child.log.text()[-LOG_TAIL:]
     if trial.rounds:
@@ -248,7 +248,7 @@ def _record(trial: Trial) -> None:
     }
 
 
-def _blame(trial: Trial, failure: ChildFailure) -> None:
+def blame(trial: Trial, failure: ChildFailure) -> None:
     """A child failed: whose fault is it, and what is that called?"""
     result = trial.result
     result.log = failure.log or failure.side.child.log.text()[-LOG_TAIL:]

@@ -1,18 +1,20 @@
 """The zygote: a process that has torch loaded and forks a judge for each request.
 
 It stays single-threaded and never runs a tensor operator: after a multi-threaded one, forked children hang.
-Started by the executor as `python -m harness.worker.zygote FD`, FD being one end of a stream socket.
+Started by the executor as `python -m harness.worker.zygote FD [MODULE …]`, FD being one end of a stream
+socket.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from harness.worker.wire import LARGE_FRAME, Channel, Closed, WireError
 LOG_TAIL = 6000  # of what a failure of the judge itself leaves
 
 
-def main(fd: int) -> None:
+def main(fd: int, preload: Sequence[str] = ()) -> None:
     """Serves until the executor goes away. Each message comes with one descriptor: the request's own
     channel.
     """
@@ -30,6 +32,10 @@ def main(fd: int) -> None:
 
     with contextlib.suppress(ImportError):  # a vendor's container may have none
         import triton.language  # noqa: F401
+
+    for name in preload:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
     import harness.worker.judge
     import harness.worker.reference  # noqa: F401
@@ -132,6 +138,41 @@ def _evaluate(channel: Channel, device: str) -> None:
     channel.send({"evaluation": evaluation.to_json()})
 
 
+def _compile(channel: Channel, _: str) -> None:
+    from harness.worker.crosscompile import compile_candidate
+    from harness.worker.crosscompile_child import CompileServer, InterfaceServer
+    from harness.worker.figures import artifacts
+    from harness.worker.model import EvaluationRequest
+    from harness.worker.processes import fork_child, fork_jailed, kill_descendants
+    from harness.worker.trial import Trial
+
+    reference = fork_child(lambda c: InterfaceServer(c, Path()).serve())
+    reference.channel.limit = LARGE_FRAME
+    candidate = fork_jailed(lambda c, report: CompileServer(c, report).serve())
+    for child in (reference, candidate):
+        child.log.start()
+    message = channel.receive()
+    _watch(channel)
+
+    import random
+
+    from harness.worker.side import Side
+
+    rng = random.SystemRandom()
+    sides = Side(reference, rng), Side(candidate, rng)
+    scratch = _folder(Path(message["scratch"]) / "candidate")
+    trial = Trial(EvaluationRequest(**message["request"]), *sides, scratch)
+    trial.device = "cuda"  # what the candidate is for; nothing here is on a device
+    _enter(trial.reference, message)
+    try:
+        evaluation = compile_candidate(
+            trial, message["target"], require_sandbox=message["require_sandbox"], texts=message["texts"]
+        )
+    finally:
+        kill_descendants()
+    channel.send({"evaluation": evaluation.to_json(), "texts": artifacts(scratch)})
+
+
 def _look(op: str) -> Callable[[Channel, str], None]:
     """A job that asks the reference child one question about a problem."""
 
@@ -201,10 +242,11 @@ def _watch(channel: Channel) -> None:
 
 _JOBS: dict[str, Callable[[Channel, str], None]] = {
     "evaluate": _evaluate,
+    "compile": _compile,
     "describe": _look("describe"),
     "compiler_source": _look("compiler_source"),
     "check": _look("check"),
 }
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,19 @@ def test_targets() -> None:
     assert "cpu" in caught.value.hint
 
 
-def test_target_without_its_device(executor: LocalExecutor, norm_problem: str, norm_candidate: str) -> None:
+def test_target_without_its_device(
+    executor: LocalExecutor,
+    norm_problem: str,
+    norm_candidate: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if get_target("nvidia:sm_90").available()[0]:
         pytest.skip("the device is here")
     with pytest.raises(TargetUnavailable):
+        executor.require("nvidia:sm_90")
+    elsewhere = replace(get_target("nvidia:sm_90"), compile_probe=lambda: (False, "no compiler"))
+    monkeypatch.setattr("harness.executor.get_target", lambda _: elsewhere)
+    with pytest.raises(TargetUnavailable):  # with a compiler, it is compiled: test_crosscompile.py
         executor.evaluate(EvaluationRequest(norm_problem, norm_candidate, target="nvidia:sm_90"))
 
 
