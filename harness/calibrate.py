@@ -1,12 +1,15 @@
-"""Ceilings of this CPU, measured rather than read off a data sheet: copy bandwidth and fp32 matrix rate."""
+"""Ceilings of this machine, measured rather than read off a data sheet: copy bandwidth and matrix rates."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from harness.errors import HarnessError
 from harness.worker import environment
 from harness.worker.machine import measuring_alone
 
@@ -14,6 +17,7 @@ NAME = "ceilings.json"  # by device
 COPY_BYTES = 256 << 20
 MATRIX_SIZE = 1536
 REPEATS = 9
+DEVICE_LIMIT_S = 120.0
 
 
 def cpu_ceilings(cache_dir: Path, *, again: bool = False) -> dict[str, Any]:
@@ -39,9 +43,27 @@ def cpu_ceilings(cache_dir: Path, *, again: bool = False) -> dict[str, Any]:
     return found
 
 
-def stored_ceilings(cache_dir: Path) -> dict[str, Any] | None:
-    """What was measured on this CPU with this number of threads, or None."""
-    return _read(cache_dir).get(_cpu())
+def device_ceilings(cache_dir: Path) -> dict[str, Any]:
+    """Measures the first visible CUDA device and keeps what `harness.worker.ceilings` found. Raises
+    HarnessError.
+    """
+    root = str(Path(__file__).resolve().parents[1])
+    command = [sys.executable, "-m", "harness.worker.ceilings"]
+    try:
+        with measuring_alone("cuda"):
+            done = subprocess.run(command, capture_output=True, timeout=DEVICE_LIMIT_S, check=True, cwd=root)
+        found: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise HarnessError(
+            f"the device's ceilings could not be measured ({type(error).__name__})", "see nvidia-smi"
+        ) from error
+    store(cache_dir, str(found["device"]), found)
+    return found
+
+
+def stored_ceilings(cache_dir: Path, device: str | None = None) -> dict[str, Any] | None:
+    """What was measured on a device of this name, or on this CPU with this number of threads; or None."""
+    return _read(cache_dir).get(device or _cpu())
 
 
 def store(cache_dir: Path, device: str, ceilings: dict[str, Any]) -> None:

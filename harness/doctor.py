@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.target import broken_targets, list_targets
+from harness.targets.cuda_driver import cuda_names
 from harness.worker import environment
 from harness.worker.sandbox import FEATURES
 
@@ -39,7 +40,7 @@ def checks(cache_dir: Path | None = None) -> list[Check]:
     """All checks; with `cache_dir`, also the ceilings that were measured on this CPU before."""
     found = [_compiler(), *_packages(), *_sandbox(), *_targets()]
     if cache_dir is not None:
-        found.append(_calibration(cache_dir))
+        found += _calibrations(cache_dir)
     return found
 
 
@@ -122,11 +123,22 @@ def _targets() -> list[Check]:
     return found
 
 
-def _calibration(cache_dir: Path) -> Check:
+def _calibrations(cache_dir: Path) -> list[Check]:
     from harness.calibrate import stored_ceilings
 
-    ceilings = stored_ceilings(cache_dir)
-    if ceilings is None:
-        return Check("measured ceilings", False, "not measured yet", "run `kernelevolve doctor --calibrate`")
-    detail = f"{ceilings['bandwidth_gb_s']:.0f} GB/s copy, {ceilings['fp32_gflop_s']:.0f} GFLOP/s fp32"
-    return Check("measured ceilings", True, detail)
+    found = []
+    for device in (None, *cuda_names()):
+        ceilings = stored_ceilings(cache_dir, device)
+        name = f"measured ceilings: {device or 'cpu'}"
+        if ceilings is None:
+            hint = "run `kernelevolve doctor --calibrate`"
+            found.append(Check(name, False, "not measured yet", hint))
+            continue
+        rates = [f"{ceilings['bandwidth_gb_s']:.0f} GB/s copy"]
+        rates += [
+            f"{rate:.0f} GFLOP/s {key.removesuffix('_gflop_s')}"
+            for key, rate in ceilings.items()
+            if key.endswith("_gflop_s")
+        ]
+        found.append(Check(name, True, ", ".join(rates)))
+    return found

@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def doctor(
     context: typer.Context,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure this CPU's bandwidth and arithmetic rate now.")
+        bool, typer.Option("--calibrate", help="Measure bandwidth and arithmetic rates now.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -28,10 +28,15 @@ def doctor(
 
     state = state_of(context)
     if calibrate:
-        from harness.calibrate import cpu_ceilings
+        from harness.calibrate import cpu_ceilings, device_ceilings
+        from harness.targets.cuda_driver import cuda_names
 
+        cache = state.settings().home / "cache"
         with activity("measuring this CPU"):
-            cpu_ceilings(state.settings().home / "cache", again=True)
+            cpu_ceilings(cache, again=True)
+        if cuda_names():
+            with activity("measuring the GPU"):
+                device_ceilings(cache)
     with activity("checking this machine"):
         checks = all_checks(state)
     failed = [c for c in checks if c.status == FAIL]

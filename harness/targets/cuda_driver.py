@@ -41,6 +41,14 @@ def has_device(capability: tuple[int, int]) -> Availability:
     return True, ""
 
 
+def cuda_names() -> list[str]:
+    """Names of the visible devices, the first one first; empty where there is no driver."""
+    try:
+        return list(dict.fromkeys(device.name for device in devices()))
+    except DriverMissing:
+        return []
+
+
 @functools.cache
 def devices() -> tuple[Device, ...]:
     """The devices that CUDA_VISIBLE_DEVICES leaves visible. No context is created. Raises DriverMissing."""

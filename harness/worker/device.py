@@ -200,11 +200,13 @@ def copy_rate(size: int = 1 << 30) -> float:
     return best
 
 
-def matrix_rate(kind: str = "cuda", size: int = 8192) -> float:
-    """Operations per second (2 n^3 / t) of the best of several products: bfloat16 on a device, the fastest
-    that most have; float32 on a CPU.
+def matrix_rate(kind: str, size: int = 0, dtype: torch.dtype | None = None) -> float:
+    """Operations per second (2 n^3 / t) of the best of several products of random matrices.
+
+    By default in bfloat16 on a device, the fastest that most have, and in float32 on a CPU.
     """
-    size, dtype = (size, torch.bfloat16) if kind != "cpu" else (min(size, 1024), torch.float32)
+    size = size or (1024 if kind == "cpu" else 8192)
+    dtype = dtype or (torch.float32 if kind == "cpu" else torch.bfloat16)
     a, b = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
     out = torch.empty_like(a)
     times = []
