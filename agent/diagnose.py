@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.flops import count_operations
+from ingest.diagnose import diagnose_text
 
 # Above this share of a ceiling, the ceiling is what holds the candidate back.
 _NEAR = 0.6
@@ -73,7 +74,27 @@ def diagnose_evaluation(
     ms = (evaluation.get("candidate_ms") or {}).get("median")
     if status != "correct" or not ms or not math.isfinite(ms) or not evaluation.get("timed", True):
         return _result("unknown", [f"status {status}, no time that counts"], {}, missing=["candidate_ms"])
-    return _timed(float(ms), evaluation, facts, ceilings or {})
+    found = _timed(float(ms), evaluation, facts, ceilings or {})
+    counters = (evaluation.get("profile") or {}).get("counters")
+    return _counted(found, str(counters)) if counters else found
+
+
+def _counted(found: dict[str, Any], counters: str) -> dict[str, Any]:
+    """What hardware counters say of the kernel that takes longest goes before what a roofline suggests."""
+    kernels = diagnose_text(counters)["kernels"]
+    if not kernels:
+        return found
+    longest = max(kernels, key=lambda k: (k["duration_us"] or 0.0) * k["launches"])
+    if longest["bottleneck"] == "unknown":
+        return found
+    evidence = [f"{longest['name'][:80]}: {line}" for line in longest["evidence"]]
+    return {
+        **found,
+        "bottleneck": longest["bottleneck"],
+        "evidence": [*evidence, *found["evidence"]],
+        "actions": longest["actions"],
+        "missing": [*found["missing"], *longest["missing"]],
+    }
 
 
 def _timed(

@@ -118,3 +118,27 @@ def test_errors_are_the_same_on_every_machine():
 )
 def test_operations(op, operations):
     assert count_operations(facts(op)) == operations
+
+
+def test_hardware_counters_decide() -> None:
+    """By the roofline alone this candidate is far from everything; its counters say that it spills."""
+    header = (
+        '"ID","Kernel Name","Block Size","Grid Size","CC","gpu__time_duration.sum",'
+        '"derived__local_spilling_requests_pct","launch__registers_per_thread"'
+    )
+    units = '"","","","","","us","%","register/thread"'
+    rows = [
+        '"0","helper","(128, 1, 1)","(1, 1, 1)","9.0","2","0","32"',
+        '"1","norm","(128, 1, 1)","(512, 1, 1)","9.0","90","45","255"',
+    ]
+    counters = "\n".join([header, units, *rows]) + "\n"
+    evaluation = {
+        "status": "correct",
+        "timed": True,
+        "candidate_ms": {"median": 1.0},
+        "profile": {"level": "deep", "counters": counters},
+    }
+    found = diagnose_evaluation(evaluation, {"bytes_min": 1000}, {"bandwidth_gb_s": 10.0})
+    assert found["bottleneck"] == "spill"
+    assert any("norm: 45 % of local memory requests" in line for line in found["evidence"])
+    assert any("smaller-block" in action for action in found["actions"])
