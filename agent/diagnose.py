@@ -14,6 +14,7 @@ from typing import Any
 
 from agent.flops import count_operations
 from ingest.diagnose import diagnose_text
+from ingest.errors import IngestError
 
 # Above this share of a ceiling, the ceiling is what holds the candidate back.
 _NEAR = 0.6
@@ -81,9 +82,10 @@ def diagnose_evaluation(
 
 def _counted(found: dict[str, Any], counters: str) -> dict[str, Any]:
     """What hardware counters say of the kernel that takes longest goes before what a roofline suggests."""
-    kernels = diagnose_text(counters)["kernels"]
-    if not kernels:
-        return found
+    try:
+        kernels = diagnose_text(counters)["kernels"]
+    except IngestError as error:
+        return {**found, "missing": [*found["missing"], f"hardware counters: {error}"]}
     longest = max(kernels, key=lambda k: (k["duration_us"] or 0.0) * k["launches"])
     if longest["bottleneck"] == "unknown":
         return found

@@ -123,13 +123,14 @@ def test_operations(op, operations):
 def test_hardware_counters_decide() -> None:
     """By the roofline alone this candidate is far from everything; its counters say that it spills."""
     header = (
-        '"ID","Kernel Name","Block Size","Grid Size","CC","gpu__time_duration.sum",'
+        '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",'
+        '"Grid Size","CC","gpu__time_duration.sum",'
         '"derived__local_spilling_requests_pct","launch__registers_per_thread"'
     )
-    units = '"","","","","","us","%","register/thread"'
+    units = '"","","","","","","","","","","us","%","register/thread"'
     rows = [
-        '"0","helper","(128, 1, 1)","(1, 1, 1)","9.0","2","0","32"',
-        '"1","norm","(128, 1, 1)","(512, 1, 1)","9.0","90","45","255"',
+        '"0","9","python","127.0.0.1","helper","1","7","(128, 1, 1)","(1, 1, 1)","9.0","2","0","32"',
+        '"1","9","python","127.0.0.1","norm","1","7","(128, 1, 1)","(512, 1, 1)","9.0","90","45","255"',
     ]
     counters = "\n".join([header, units, *rows]) + "\n"
     evaluation = {
