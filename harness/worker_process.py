@@ -49,6 +49,7 @@ class WorkerProcess:
         self._control: Channel | None = None
         self._request: Channel | None = None
         self._awaiting_ready = False
+        self._stopped = False
         self._scratch: Path | None = None
 
     def ask(self, kind: str, device: str, message: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
@@ -59,6 +60,8 @@ class WorkerProcess:
             self._request, theirs = channel_pair()
             self._request.limit = LARGE_FRAME
             try:
+                if self._stopped:  # looked at after `_request` is there for `interrupt`
+                    raise ExecutorError("the executor was closed")
                 control.send({"kind": kind, "device": device}, (theirs.sock.fileno(),))
                 theirs.close()
                 self._request.send({"scratch": str(folder), **message})
@@ -75,11 +78,12 @@ class WorkerProcess:
         return answer
 
     def interrupt(self) -> None:
-        """Ends the request that runs now, if any, in whichever thread it was made."""
-        request = self._request
-        if request is not None:
-            with contextlib.suppress(OSError):  # it has just ended
-                request.sock.shutdown(socket.SHUT_RDWR)
+        """Ends what runs now, in whichever thread it was asked for; nothing more can be asked."""
+        self._stopped = True
+        for channel in (self._request, self._control):
+            if channel is not None:
+                with contextlib.suppress(OSError):  # it has just ended
+                    channel.sock.shutdown(socket.SHUT_RDWR)
 
     def start(self) -> None:
         """Returns at once; the process loads torch meanwhile. Raises ExecutorError."""

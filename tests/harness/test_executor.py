@@ -69,15 +69,17 @@ def taken_lock() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("taken_lock")
+@pytest.mark.parametrize("after_s", [0.2, 4.0])
 def test_closing_ends_what_other_threads_wait_for(
-    tmp_path: Path, norm_problem: str, norm_candidate: str
+    tmp_path: Path, norm_problem: str, norm_candidate: str, after_s: float
 ) -> None:
+    """While torch is being loaded, and while the judge waits for its turn to measure."""
     executor = LocalExecutor(tmp_path)
     found: list[Evaluation] = []
     request = EvaluationRequest(norm_problem, norm_candidate)
     thread = threading.Thread(target=lambda: found.append(executor.evaluate(request)))
     thread.start()
-    time.sleep(3)
+    time.sleep(after_s)
     assert thread.is_alive()
     start = time.monotonic()
     executor.close()
