@@ -30,6 +30,7 @@ class Findings:
     def __init__(self) -> None:
         self.fault: BaseException | None = None
         self.launch: Any = None
+        self.grid: Any = None
         self.launches = 0
         self.patched: set[int] = set()  # modules whose view of the language the launch has replaced
         self.runs: dict[Any, dict[str, int]] = {}  # by autotuner and configuration
@@ -100,22 +101,42 @@ def _patch_once(interpreter: Any) -> None:
 
 
 def _watch_launches(interpreter: Any) -> None:
+    from harness.worker.interpreter_grid import Grid
     from harness.worker.interpreter_memory import Fault, Launch
 
-    builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
+    builder, executor = interpreter.interpreter_builder, interpreter.GridExecutor
     launch, arguments = executor.__call__, executor._init_args_hst
-    set_size, set_index = builder.set_grid_dim, builder.set_grid_idx
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        outer, FINDINGS.launch = FINDINGS.launch, None
+        outer = FINDINGS.launch, FINDINGS.grid
         FINDINGS.patched.clear()
+        size = self.grid
+
+        def run(values: dict[str, Any]) -> tuple[int]:
+            """Called for the size of the grid, with everything prepared: runs all there is."""
+            whole = tuple(size(values) if callable(size) else size)
+            assert len(whole) <= 3, "grid must have at most 3 dimensions"
+            whole += (1,) * (3 - len(whole))
+            builder.set_grid_dim(*whole)
+            FINDINGS.grid = Grid(
+                FINDINGS.launch,
+                whole,
+                lambda program: builder.set_grid_idx(*program),
+                lambda: self.fn(**values),
+            )
+            FINDINGS.launches += 1
+            # Reproducible under the seed of the call; torch's own generator is not advanced.
+            FINDINGS.grid.run(random.Random(torch.initial_seed() + FINDINGS.launches))
+            return (0,)
+
+        self.grid = run
         try:
             return launch(self, *args, **kwargs)
         except Fault as fault:
             FINDINGS.fault = FINDINGS.fault or fault
             raise
         finally:
-            FINDINGS.launch = outer
+            FINDINGS.launch, FINDINGS.grid = outer
 
     def host_arguments(self: Any, args: Any, kwargs: Any) -> Any:
         ours = arguments(self, args, kwargs)
@@ -133,22 +154,7 @@ def _watch_launches(interpreter: Any) -> None:
         other = interpreter.np.zeros(addresses.shape, dtype=integer)
         return interpreter._interpreter.load(addresses, yes, other, integer)
 
-    def grid_size(self: Any, *size: int) -> None:
-        set_size(self, *size)
-        FINDINGS.launches += 1
-        self.order = list(range(size[0] * size[1] * size[2]))
-        # Reproducible under the seed of the call; torch's own generator is not advanced.
-        random.Random(torch.initial_seed() + FINDINGS.launches).shuffle(self.order)
-
-    def grid_index(self: Any, x: int, y: int, z: int) -> None:
-        _, height, depth = self.grid_dim
-        number = self.order[(x * height + y) * depth + z]
-        program = (number // (height * depth), number // depth % height, number % depth)
-        set_index(self, *program)
-        FINDINGS.launch.begin(program, len(self.order))
-
     executor.__call__, executor._init_args_hst = call, host_arguments
-    builder.set_grid_dim, builder.set_grid_idx = grid_size, grid_index
 
 
 def _watch_memory(interpreter: Any) -> None:
@@ -161,6 +167,7 @@ def _watch_memory(interpreter: Any) -> None:
 
     def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **more: Any) -> Any:
         volatile = more.get("is_volatile", rest[2] if len(rest) > 2 else False)
+        _look(ptrs)
         if volatile:
             FINDINGS.launch.atomic(ptrs.data, _array(mask), _width(ptrs), acquire=True, release=False)
         else:
@@ -171,6 +178,7 @@ def _watch_memory(interpreter: Any) -> None:
         def perform() -> None:
             store(self, ptrs, value, mask, *rest, **more)
 
+        FINDINGS.grid.move()
         FINDINGS.launch.store(ptrs.data, _array(mask), _width(ptrs), perform)
 
     def atomic_rmw(self: Any, op: Any, ptr: Any, val: Any, mask: Any, *order: Any) -> Any:
@@ -182,6 +190,7 @@ def _watch_memory(interpreter: Any) -> None:
         return compare(self, ptr, *rest)
 
     def _atomic(ptr: Any, mask: Any, sem: Any) -> None:
+        _look(ptr)
         order = {"acquire": sem in acquiring, "release": sem in releasing}
         FINDINGS.launch.atomic(ptr.data, mask, _width(ptr), **order)
 
@@ -208,6 +217,13 @@ def _rotate_configurations(autotuner: Any) -> None:
             self.configs = every
 
     autotuner.Autotuner.run = rotate
+
+
+def _look(pointers: Any) -> None:
+    if pointers.data.size == 1:
+        FINDINGS.grid.look(int(pointers.data.item()))
+    else:
+        FINDINGS.grid.move()
 
 
 def _width(pointers: Any) -> int:

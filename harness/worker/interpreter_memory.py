@@ -101,8 +101,8 @@ class Launch:
         self.kernel, self.read, self.find_more = kernel, read, find_more
         self.storages: list[Storage] = []
         self.starts: list[int] = []
-        self.owners: list[tuple[int, ...]] = [(), ()]  # the program of each segment
-        self.program: tuple[int, ...] = ()
+        self.owners: list[Any] = [None, None]  # the program of each segment
+        self.program: tuple[int, int, int] = (0, 0, 0)
         self.capacity = FIRST
         self.touched: Any = None  # segments with any access
         self.known: Any = None  # segments that happened before the running program's next access
@@ -118,7 +118,7 @@ class Launch:
             self.starts.insert(at, storage.start)
             self.storages.insert(at, storage)
 
-    def begin(self, program: tuple[int, ...], programs: int) -> None:
+    def begin(self, program: tuple[int, int, int], programs: int) -> None:
         """The next program runs."""
         if self.touched is None:
             self.capacity = FIRST + 4 * programs + SPARE_SEGMENTS
@@ -127,6 +127,14 @@ class Launch:
         self.known = np.zeros(self.capacity, dtype=bool)
         self.known[NOBODY] = True
         self._open_segment()
+
+    def state(self) -> tuple[tuple[int, int, int], Any, int]:
+        """What the running program is and knows."""
+        return self.program, self.known, self.segment
+
+    def resume(self, state: tuple[tuple[int, int, int], Any, int]) -> None:
+        """That program goes on, after another one has run."""
+        self.program, self.known, self.segment = state
 
     def _open_segment(self) -> None:
         if len(self.owners) < self.capacity:  # else the old one goes on: fewer races are seen
@@ -261,7 +269,7 @@ class Launch:
 
     def _race(self, storage: Storage, elements: Any, stamps: Any, what: str, does: str) -> None:
         at = int(np.flatnonzero(~self.known[stamps])[0])
-        other = self.owners[stamps[at]] if stamps[at] >= FIRST else ()
+        other = self.owners[stamps[at]]
         who = f"program {other}" if other else "another program"
         raise Fault(
             "race",

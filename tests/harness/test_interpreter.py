@@ -253,6 +253,42 @@ def test_programs_that_synchronise_do_not_race(evaluate: Evaluate, kernel: str, 
     assert result.status == "correct", result.reason
 
 
+CHAIN = """
+def chain(x_ptr, o_ptr, sum_ptr, flag_ptr, B: tl.constexpr):
+    n = tl.program_id(0)
+    x = tl.load(x_ptr + n * B + tl.arange(0, B))
+    before = 0.0
+    if n > 0:
+        while tl.atomic_add(flag_ptr + n - 1, 0) == 0:
+            pass
+        before = tl.load(sum_ptr + n - 1)
+    tl.store(sum_ptr + n, before + tl.sum(x, 0))
+    tl.debug_barrier()
+    tl.atomic_xchg(flag_ptr + n, 1)
+    tl.store(o_ptr + n * B + tl.arange(0, B), before + tl.cumsum(x, 0))
+"""
+CHAINED = """
+o, sums, flags = torch.empty_like(x), torch.empty(16), torch.zeros(16, dtype=torch.int32)
+chain[(16,)](x, o, sums, flags, B=16)
+return o
+"""
+SUMS = problem("x.cumsum(0)", "torch.randn(256)")
+
+
+def test_programs_may_wait_for_earlier_ones(evaluate: Evaluate) -> None:
+    result = evaluate(SUMS, candidate(CHAIN, CHAINED))
+    assert result.status == "correct", result.reason
+    volatile = CHAIN.replace("tl.atomic_add(flag_ptr + n - 1, 0)", "tl.load(flag_ptr + n - 1, volatile=True)")
+    assert evaluate(SUMS, candidate(volatile, CHAINED)).status == "correct"
+
+
+def test_programs_that_all_wait_for_each_other_are_stopped(evaluate: Evaluate) -> None:
+    barrier = CHAIN.replace("if n > 0:", "if n >= 0:").replace("flag_ptr + n - 1", "flag_ptr + (n + 15) % 16")
+    result = evaluate(SUMS, candidate(barrier, CHAINED))
+    assert result.status == "runtime_error"
+    assert "waits for another one" in result.reason
+
+
 SHIFT = """
 def shift(x_ptr, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
