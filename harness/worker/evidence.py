@@ -19,6 +19,7 @@ from harness.worker.side import ChildFailure, Mismatch
 from harness.worker.trial import Trial, Verdict
 
 ASK_LIMIT_S = 30.0
+TOLERANCE_FACTOR = 2.0  # these calls are compared without a double-precision result
 SHARE_CALLS = 3
 LOOK_EVERY_S, LOOKS = 0.02, 50
 
@@ -72,35 +73,45 @@ def _running(pids: list[int]) -> int:
 
 
 def _observe(trial: Trial) -> dict[str, Any]:
-    """A call on fresh inputs while everything speaks of timing; what was seen of it, or nothing."""
+    """Calls on fresh inputs, one while everything speaks of timing; what was seen, or nothing.
+
+    A result that is wrong only then shows a candidate that looks for signs of being timed. One that raises is
+    none: an honest one may stumble over a variable that it cannot parse.
+    """
     trial.candidate.ask({"op": "experiments"}, ASK_LIMIT_S)
+    try:
+        problem = _wrong(trial, "observed")
+    except ChildFailure as failure:
+        if not failure.log:  # the child is gone
+            raise
+        problem = "raises"
+    seen = _seen(trial)
+    if problem:
+        plain = _wrong(trial, "counted")
+        if plain:
+            raise Mismatch(f"{plain} (a later call)")
+        if problem != "raises":
+            detail = f"{problem}, once environment, arguments and callers look like a benchmark"
+            trial.flag("phase-sniffing", "reject", detail)
+            raise Verdict("rejected", f"phase-sniffing: {detail}")
+        seen = _seen(trial)
+    return seen
+
+
+def _wrong(trial: Trial, which: str) -> str:
+    """What is wrong with a call on fresh inputs, or an empty string."""
     trial.fresh(0)
     trial.hand_over(0)
     seed = trial.seed()
     try:
-        trial.candidate.call(0, _limit(trial), "observed", seed)
-    except ChildFailure as failure:
-        if not failure.log:  # the child is gone
-            raise
-        trial.hand_over(0)
-        trial.candidate.call(0, _limit(trial), "counted", seed)
-        return _seen(trial)
+        trial.candidate.call(0, _limit(trial), which, seed)
     except Mismatch as mismatch:
-        _phase(trial, str(mismatch))
+        return str(mismatch)
     trial.call_reference(0, seed)
-    if trial.stable:
-        problem = compare_all(
-            trial, trial.candidate.outputs, trial.reference.outputs, trial.tolerance.widened(2.0)
-        ).problem
-        if problem:
-            _phase(trial, problem)
-    return _seen(trial)
-
-
-def _phase(trial: Trial, problem: str) -> None:
-    detail = f"{problem}, once environment, arguments and callers look like a benchmark"
-    trial.flag("phase-sniffing", "reject", detail)
-    raise Verdict("rejected", f"phase-sniffing: {detail}")
+    if not trial.stable:
+        return ""
+    outputs = trial.candidate.outputs, trial.reference.outputs
+    return compare_all(trial, *outputs, trial.tolerance.widened(TOLERANCE_FACTOR)).problem or ""
 
 
 def _limit(trial: Trial) -> float:
@@ -235,7 +246,7 @@ def _ablate(trial: Trial, before: dict[str, Any]) -> dict[str, Any]:
         ):  # it cannot do without them; what became of the child matters no more
             return {}
         outputs = trial.candidate.outputs, trial.reference.outputs
-        wrong = compare_all(trial, *outputs, trial.tolerance.widened(2.0)).problem
+        wrong = compare_all(trial, *outputs, trial.tolerance.widened(TOLERANCE_FACTOR)).problem
         # Operators that only now appear are those of an honest check that the kernel had failed.
         same = seen and seen["library"] and set(seen["library"]) <= set(before["library"])
         if wrong or not same or not seen["attempted"]:

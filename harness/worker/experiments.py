@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd.profiler import profile
 
-from harness.worker.ablation import Launches, Mode, spoil_free_memory
+from harness.worker.ablation import Launches, Loaded, Mode, spoil_free_memory
 from harness.worker.kernel_names import operator_kind
 
 # What a candidate might take for the sign that it is being timed.
@@ -43,6 +44,7 @@ class Experiments:
 
     def __init__(self, forward: Forward, scratch: Path, like: list[torch.Tensor]) -> None:
         self._forward, self._scratch, self._like = forward, scratch, like
+        self.loaded = Loaded.find(scratch)
         self.seen: dict[str, Any] = {}
         self.forwards: dict[str, Forward] = {
             "observed": lambda *arguments: benchmark(lambda: self._watched("count", arguments)),
@@ -51,17 +53,17 @@ class Experiments:
         }
 
     def _ablated(self, *arguments: Any) -> Any:
+        self.loaded = Loaded.find(self._scratch)  # what has been loaded since, too
         spoil_free_memory(self._like)
         return self._watched("skip", arguments)
 
     def _watched(self, mode: Mode, arguments: tuple[Any, ...]) -> Any:
-        from torch.profiler import ProfilerActivity, profile
-
-        launches = Launches(self._scratch)
+        launches = Launches(self._scratch, self.loaded)
         self.seen = {}
-        with launches.watched(mode), profile(activities=[ProfilerActivity.CPU]) as profiler:
+        # Without Kineto, which would need a second to start.
+        with launches.watched(mode), profile(use_kineto=False) as profiler:
             result = self._forward(*arguments)
-        self.seen = {"launches": launches.counts(), **_operators(profiler.events() or [])}
+        self.seen = {"launches": launches.counts(), **_operators(profiler.function_events or [])}
         return result
 
 
