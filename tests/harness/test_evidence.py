@@ -84,7 +84,8 @@ def with_forward(head: str, forward: str) -> str:
         (
             "patches-library",
             HIDDEN + "def f(*a, **k): return 0\nfind('nn').functional.layer_norm.__code__ = f.__code__",
-            "y = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5)\n"
+            "y = x - x.mean(-1, keepdim=True)\n"
+            "y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-5)\n"
             "return torch.relu(y * self.ln.weight + self.ln.bias)",
         ),
         ("replaces-module", HIDDEN + "find('sys').modules['socket'] = os", HONEST),
@@ -119,7 +120,7 @@ def with_forward(head: str, forward: str) -> str:
         ),
     ],
 )
-def test_what_static_rules_do_not_see(
+def test_what_static_rules_do_not_see(  # noqa: PLR0917  (pytest passes them by name)
     evaluate: Evaluate, body: Body, norm_problem: str, rule: str, top: str, forward: str
 ) -> None:
     mode = "class M(torch.overrides.TorchFunctionMode):\n"
@@ -138,9 +139,11 @@ def test_what_static_rules_do_not_see(
             "return pool.submit(torch.relu, self.ln(x)).result()",
         ),
         (
-            "import queue, threading\nq = queue.SimpleQueue()\ndef serve():\n    while True:\n        f, e = q.get()\n"
+            "import queue, threading\nq = queue.SimpleQueue()\ndef serve():\n"
+            "    while True:\n        f, e = q.get()\n"
             "        f()\n        e.set()\nthreading.Thread(target=serve, daemon=True).start()",
-            "e = threading.Event()\nout = []\nq.put((lambda: out.append(torch.relu(self.ln(x))), e))\ne.wait()\n"
+            "e = threading.Event()\nout = []\nq.put((lambda: out.append(torch.relu(self.ln(x))), e))\n"
+            "e.wait()\n"
             "return out[0]",
         ),
         (
@@ -213,7 +216,7 @@ def test_kernels_for_show(evaluate: Evaluate, rule: str, source: str) -> None:
             "return y if bool(y.isfinite().all()) else torch.tanh(x) * 2",
         ),
         with_forward(NATIVE, f"if a.dtype == torch.float64:\n    return double_tanh(a, b, 3)\n{LIBRARY}"),
-        "import torch\nimport torch.nn as nn\ntry:\n    import triton\nexcept ImportError:\n    triton = None\n"
+        "import torch\nimport torch.nn as nn\ntry:\n    import triton\nexcept ImportError:\n    pass\n"
         f"class ModelNew(nn.Module):\n    def forward(self, a, b):\n        {LIBRARY}\n",
     ],
 )
@@ -253,10 +256,7 @@ def test_policy_pure(evaluate: Evaluate) -> None:
 
 
 def test_result_that_depends_on_signs_of_timing(evaluate: Evaluate, body: Body, norm_problem: str) -> None:
-    top = (
-        HIDDEN
-        + "def timed(): return 'time' in find('os').environ.get('STA' + 'GE', '') or '--perf' in find('sys').argv"
-    )
+    top = HIDDEN + "def timed(): return '--perf' in find('sys').argv or 'PERF' in find('os').environ"
     forward = "y = torch.relu(self.ln(x))\nreturn y.half().float() if timed() else y"
     result = evaluate(norm_problem, body(forward, top=top))
     assert result.status == "rejected"
