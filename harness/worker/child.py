@@ -281,8 +281,9 @@ class Server:
         forward = model if forward is None else forward
         if self.gradients is None:
             return forward
-        state = float_state(model)
-        parameters = [state[name] for name in self.gradients["names"]]
+        names = self.gradients["names"]
+        state = float_state(model) if names else {}
+        parameters = [state[name] for name in names]
         return ForwardBackward(forward, parameters, self.gradients["outputs"])
 
     def unmap(self) -> dict[str, Any]:

@@ -135,6 +135,7 @@ class ReferenceServer(Server):
         if not isinstance(model, torch.nn.Module):
             raise InvalidProblem("Model is not a torch.nn.Module")
         self.model = model
+        self._nothing = None
         self.initial = {name: t.detach().clone() for name, t in float_state(model).items()}
         self.forwards = {"eager": self.called(model), "noop": self.noop}
 

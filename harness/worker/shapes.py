@@ -14,7 +14,7 @@ import torch
 from harness.worker.admission import connect, look_at_problem, renew
 from harness.worker.compare import Comparison
 from harness.worker.rounds import Rounds, compare_all
-from harness.worker.side import ChildFailure, Mismatch
+from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
 from harness.worker.stats import weighted_geometric_mean
 from harness.worker.trial import LOAD_LIMIT_S, Ratio, Trial, Verdict
 from harness.worker.values import describe_layout, layout_bytes, plain_values, skeleton
@@ -195,10 +195,13 @@ def _judge_family(trial: Trial, tensors: Tensors, more: Tensors, family: Family)
         except ChildFailure as failure:
             if failure.side is trial.reference:
                 raise
-            if not _refused(trial, failure):
+            if failure.kind in KERNEL_FAULTS:
+                wrong.append(f"{failure} ({what})")
+            elif _refused(trial, failure):
+                _specialised(trial, "info", f"refuses other shapes ({what}): {failure}")
+                right += 1
+            else:
                 raise _Broken(f"for another shape ({what}): {failure}") from failure
-            _specialised(trial, "info", f"refuses other shapes ({what}): {failure}")
-            right += 1
         else:
             right += aligned
     if wrong and not right and size not in plain_values(trial.init):
@@ -311,4 +314,5 @@ def _connect_candidate(trial: Trial) -> None:
 
 def _refused(trial: Trial, failure: ChildFailure) -> bool:
     """Whether the candidate raised an error and goes on living."""
-    return failure.side is trial.candidate and bool(failure.log) and failure.kind != "timeout"
+    raised = failure.side is trial.candidate and bool(failure.log)
+    return raised and failure.kind not in ("timeout", *KERNEL_FAULTS)

@@ -32,7 +32,8 @@ def candidate(kernel: str, forward: str) -> str:
 
     return (
         f"{HEADER}@triton.jit\n{kernel.strip()}\nclass ModelNew(torch.nn.Module):\n"
-        "    def forward(self, x, y=None):\n        x, y = (t if t is None else t.contiguous() for t in (x, y))\n"
+        "    def forward(self, x, y=None):\n"
+        "        x, y = (t if t is None else t.contiguous() for t in (x, y))\n"
         f"{indented(forward, 8)}\n"
     )
 
