@@ -300,6 +300,7 @@ def load_problem_module(source: str, path: Path) -> Any:
     for name in ("Model", "get_inputs", "get_init_inputs"):
         if not callable(module.__dict__.get(name)):
             raise InvalidProblem(f"the problem defines no {name}")
+    parse_meta(module.__dict__)
     return module
 
 
