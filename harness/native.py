@@ -40,9 +40,10 @@ INCLUDE = Path(__file__).resolve().parent / "include"
 class Library:
     """A compiled source. Each of its `extern "C"` functions is an attribute.
 
-    Arguments: a tensor passes its data pointer (check layout and dtype yourself), an int becomes `int64_t`, a
-    bool `bool`, a float `float`, None a null pointer. Functions return nothing. Raises AttributeError for an
-    unknown function and TypeError for an argument of another type.
+    Arguments: a contiguous tensor passes its data pointer (check the dtype yourself), an int becomes
+    `int64_t`, a bool `bool`, a float `float`, None a null pointer. Functions return nothing. Raises
+    AttributeError for an unknown function, TypeError for an argument of another type and ValueError for a
+    tensor that is not contiguous: a kernel that is told the strides is given `x.data_ptr()`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -93,6 +94,9 @@ def _compile(compiler: str, source: str, flags: Sequence[str], library: Path) ->
 def _convert(argument: Any) -> Any:
     pointer = getattr(argument, "data_ptr", None)
     if pointer is not None:
+        if not argument.is_contiguous():
+            shape, stride = tuple(argument.shape), argument.stride()
+            raise ValueError(f"a tensor of shape {shape} and strides {stride} is not contiguous")
         return ctypes.c_void_p(pointer())
     if isinstance(argument, bool):
         return ctypes.c_bool(argument)

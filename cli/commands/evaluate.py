@@ -25,6 +25,14 @@ class BaselineChoice(StrEnum):
     compile = "compile"
 
 
+class PrecisionChoice(StrEnum):
+    """What float32 is held to."""
+
+    strict = "strict"
+    tf32 = "tf32"
+    as_declared = "as-declared"
+
+
 _SEVERITY_STYLE = {"error": "red", "reject": "red", "warning": "yellow", "info": "dim"}
 
 
@@ -42,6 +50,10 @@ def evaluate(
     baseline: Annotated[
         BaselineChoice, typer.Option(help="What the speedup is against.")
     ] = BaselineChoice.eager,
+    precision: Annotated[
+        PrecisionChoice,
+        typer.Option(help="What float32 is held to: itself, TF32 on both sides, or what META says."),
+    ] = PrecisionChoice.strict,
     require_sandbox: Annotated[
         bool, typer.Option("--require-sandbox", help="Fail rather than run with a weaker sandbox.")
     ] = False,
@@ -78,6 +90,7 @@ def evaluate(
             target=target,
             baseline=baseline.value,
             measure_compile=baseline is BaselineChoice.compile,
+            precision=precision.value,
         )
         with (
             executor(state_of(context), where, require_sandbox=require_sandbox) as judge,
@@ -127,6 +140,10 @@ def _rows(evaluation: Evaluation) -> list[tuple[str, str]]:
         for name, value in e.baselines.items()
         if value is not None
     ]
+    for shape in e.per_shape:
+        if shape.get("speedup") is not None:
+            told = f"{speedup(shape['speedup'], shape['speedup_ci'])}, weight {shape['weight']:g}"
+            rows.append((f"shape {shape['name']}", told))
     if e.correctness:
         c = e.correctness
         known = {

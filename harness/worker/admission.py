@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import time
+from dataclasses import replace
 from typing import Any
 
-from harness.worker import device, guard, sandbox
+from harness.worker import device, environment, guard, sandbox
 from harness.worker.compare import parse_tolerance
 from harness.worker.device_timing import slots_for
-from harness.worker.inputs import rewrite
 from harness.worker.interpreter import UNCHECKED
 from harness.worker.side import ChildFailure, Mismatch, Side
 from harness.worker.state import Entry, match_state
@@ -19,7 +19,8 @@ from harness.worker.watch import Watch, cpu_limit_s
 from harness.worker.wire import WireError
 
 BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do
-MANY_INPUTS = 8
+COPIES = 4  # of inputs and of outputs: for both sides, for the judge, and while they are replaced
+GLANCE_CALLS = 24  # at most, of the reference
 MANY_FINDINGS = 5  # flagged one by one
 
 
@@ -46,16 +47,21 @@ def look_at_problem(trial: Trial) -> None:
         "source": trial.request.problem,
         "threads": trial.threads,
         "seed": trial.model_seed,
+        "shape": trial.shape,
+        "precision": trial.request.precision,
     }
     loaded = ref.ask(message, LOAD_LIMIT_S, what="importing the problem")
-    try:
-        trial.tolerance = parse_tolerance(loaded["tolerance"])
-    except ValueError as error:
-        raise Verdict("invalid_problem", str(error)) from error
+    trial.shapes = [(name, weight) for name, weight in loaded["shapes"]]
+    if trial.shape == 0:  # all sizes share the time for measuring
+        budget_s = trial.request.timing_budget_s / len(trial.shapes)
+        trial.request = replace(trial.request, timing_budget_s=budget_s)
+    trial.tf32, trial.gradients = loaded["tf32"], loaded["gradients"]
+    trial.tolerance = parse_tolerance(loaded["tolerance"], tf32=trial.tf32)
     trial.init, trial.state, trial.state_layout = loaded["init"], loaded["state"], loaded["state_layout"]
     ref.map_state(trial.state_layout, LOAD_LIMIT_S)
     drawn = ref.ask({"op": "generate", "seed": trial.seed()}, LOAD_LIMIT_S, what="get_inputs()")
     trial.structure, trial.layout = drawn["structure"], drawn["layout"]
+    _expect_room(trial, layout_bytes(trial.layout))
     trial.slots = 1 if trial.device != "cpu" or layout_bytes(trial.layout) > BIG_INPUT else 2
     ref.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
     ref.ask({"op": "store", "slot": 0, "layout": trial.layout}, LOAD_LIMIT_S)
@@ -65,6 +71,9 @@ def look_at_problem(trial: Trial) -> None:
     trial.output_layout, trial.output_structure = answer["layout"], skeleton(answer["structure"])
     if not any(entry["span"] for entry in trial.output_layout):
         raise Verdict("invalid_problem", "the reference returns no tensor with elements")
+    _expect_room(trial, layout_bytes(trial.output_layout))
+    count = len(trial.output_layout)
+    trial.labels = loaded["labels"] or ([f"output {i}" for i in range(count)] if count > 1 else ["output"])
     if trial.device != "cpu":
         more = slots_for(trial) - trial.slots
         if more:
@@ -74,38 +83,25 @@ def look_at_problem(trial: Trial) -> None:
     _look_for_weakness(trial)
 
 
+def _expect_room(trial: Trial, size: int) -> None:
+    """Raises Verdict where this machine's memory does not hold what both sides and the judge keep of it."""
+    left = environment.available_memory() if trial.device == "cpu" else None
+    if left is not None and COPIES * size > left:
+        told = f"{COPIES} copies of {size / 2**30:.3g} GiB of inputs or outputs"
+        raise Verdict("harness_error", f"this machine has {left / 2**30:.3g} GiB of memory left: not {told}")
+
+
 def _look_for_weakness(trial: Trial) -> None:
-    seed = trial.seed()
-    old = trial.contents(0)
-    first = trial.reference_output(0, seed)
-    trial.mutates = not same_bytes(old, trial.reference.flats[0])
-    if trial.mutates:
-        trial.flag("mutates-inputs", "info", "the reference changes its inputs")
-        rewrite(trial.reference.flats[0], old)
-    trial.typical_s["eager"] = trial.call_reference(0, seed)
-    trial.stable = same_bytes(first, trial.reference.outputs)
-    if not trial.stable:
-        trial.flag(
-            "random-output", "warning", "the reference gives another output for equal inputs and seeds"
-        )
-        return
-    trial.fresh(0)
-    trial.probe_reference(0, seed)
-    if same_bytes(first, trial.reference.outputs):
-        trial.flag("constant-output", "warning", "the reference's output does not depend on its inputs")
-        return
-    if 1 < len(old) <= MANY_INPUTS:
-        new = trial.contents(0)
-        for i, (before, after) in enumerate(zip(old, new, strict=True)):
-            if same_bytes([before], [after]):
-                continue
-            for j, flat in enumerate(trial.reference.flats[0]):
-                flat.copy_(after if i == j else old[j])
-            trial.call_reference(0, seed)
-            if same_bytes(first, trial.reference.outputs):
-                trial.flag(
-                    "input-does-not-matter", "warning", f"the reference's output does not depend on input {i}"
-                )
+    limit_s = LOAD_LIMIT_S + GLANCE_CALLS * trial.request.run_limit_s
+    seen = trial.reference.ask({"op": "glance"}, limit_s, what="looking at the problem")
+    for found in seen["findings"]:
+        trial.flag(found["rule"], found["severity"], found["detail"])
+    trial.mutates = any(found["rule"] == "mutates-inputs" for found in seen["findings"])
+    trial.stable, trial.stateful = seen["repeats"], seen["restarts"] and not seen["repeats"]
+    try:
+        trial.typical_s["eager"] = trial.call_reference(0, trial.seed())
+    except Mismatch as mismatch:
+        raise Verdict("invalid_problem", f"a later call of the reference: {mismatch}") from mismatch
 
 
 def look_at_candidate(trial: Trial) -> None:
@@ -161,21 +157,52 @@ def jail(trial: Trial, *, require_sandbox: bool) -> None:
 
 def admit(trial: Trial, *, require_sandbox: bool) -> None:
     """Jails, builds and connects the candidate, gives both sides equal weights and calls it once."""
-    request, cand = trial.request, trial.candidate
     jail(trial, require_sandbox=require_sandbox)
+    connect(trial)
+
+
+def connect(trial: Trial) -> None:
+    """Builds the candidate for the sizes that the reference has now, shares memory with it, gives both sides
+    equal weights and calls it once.
+    """
+    request, cand = trial.request, trial.candidate
     deadline = time.monotonic() + request.build_limit_s
-    message = {"op": "build", "source": request.candidate, "init": trial.init, "seed": trial.model_seed}
-    message["interpreted"] = trial.interpreted
+    message = {
+        "op": "build",
+        "source": request.candidate,
+        "init": trial.init,
+        "seed": trial.model_seed,
+        "tf32": trial.tf32,
+        "interpreted": trial.interpreted,
+    }
     built = cand.ask(message, request.build_limit_s, what="building")
     cand.map_inputs(trial.structure, trial.layout, trial.slots, LOAD_LIMIT_S)
     cand.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S, trial.places)
     cand.map_state(trial.state_layout, LOAD_LIMIT_S)
     trial.matching = match_state(trial.state, _state_of(built, cand))
+    if trial.gradients is not None:
+        _differentiate(trial)
     equal_weights(trial)
     trial.fresh(0)
     trial.hand_over(0)
     # Whatever is compiled lazily is compiled by the first call: it runs on the build's time.
     cand.call(0, max(1.0, deadline - time.monotonic()), "candidate", trial.seed())
+
+
+def _differentiate(trial: Trial) -> None:
+    """Calls of the candidate are forward and backward from now on."""
+    gradients, names = trial.gradients, trial.matching.names
+    assert gradients is not None
+    if names is None:
+        raise Mismatch(f"its gradients cannot be compared: ModelNew has {trial.matching.detail}")
+    by_number = {number: name for name, number in names}
+    order = [name for name, *_ in trial.state]
+    message = {
+        "op": "differentiate",
+        "names": [by_number[order.index(name)] for name in gradients["names"]],
+        "outputs": gradients["outputs"],
+    }
+    trial.candidate.ask(message, LOAD_LIMIT_S)
 
 
 def _state_of(built: dict[str, Any], candidate: Side) -> list[Entry]:
@@ -219,6 +246,16 @@ def equal_weights(trial: Trial) -> None:
         trial.flag("weights-not-perturbed", "info", "the reference is not finite with other weights")
         trial.weights = None
     share_state(trial)
+
+
+def renew(trial: Trial) -> None:
+    """Instances on both sides that have not been called yet, with the weights that were chosen last."""
+    for side in (trial.reference, trial.candidate):
+        side.ask({"op": "renew"}, trial.request.build_limit_s)
+    if trial.matching.names:
+        share_state(trial)
+    else:
+        trial.reference.ask({"op": "set_state", "seed": trial.weights}, LOAD_LIMIT_S)
 
 
 def share_state(trial: Trial) -> None:

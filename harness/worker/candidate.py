@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from harness.worker import interpreter, sandbox
-from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded
+from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded, set_precision
 from harness.worker.device_profile import profile_calls
 from harness.worker.experiments import Experiments
 from harness.worker.integrity import Watch, running_threads
@@ -27,7 +27,9 @@ class CandidateServer(Server):
     def __init__(self, channel: Channel, report: sandbox.Report, device: str) -> None:
         super().__init__(channel, Path(), device)
         self.report = report
-        self.model: Any = None
+        self.module: Any = None
+        self.make: Any = None
+        self.checked: Any = None  # what a call is wrapped in
         self.figures = KernelFigures(lambda: self.path.parent)
         self.handlers |= self.figures.handlers
         self.watch: Watch | None = None
@@ -35,6 +37,7 @@ class CandidateServer(Server):
         self.handlers |= {
             "jail": self.jail,
             "build": self.build,
+            "renew": lambda _: self.renew(),
             "configurations": lambda _: interpreter.FINDINGS.configurations(),
             "load_state": self.load_state,
             "save_state": self.save_state,
@@ -63,27 +66,38 @@ class CandidateServer(Server):
         return {"report": self.report}
 
     def build(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Imports the candidate, constructs ModelNew under the reference's seed and lists its state."""
-        if os.environ.get("TRITON_INTERPRET") == "1":
-            interpreter.install()
-        self.watch = Watch()
-        module = load_module("candidate", message["source"], self.path)
-        make = module.__dict__.get("ModelNew")
+        """Imports the candidate once, constructs ModelNew under the reference's seed, lists its state."""
+        if self.module is None:
+            if os.environ.get("TRITON_INTERPRET") == "1":
+                interpreter.install()
+            set_precision(tf32=message["tf32"])
+            self.watch = Watch()
+            self.module = load_module("candidate", message["source"], self.path)
+        make = self.module.__dict__.get("ModelNew")
         if make is None:
             raise MissingModelNew("the candidate defines no class ModelNew")
-        self.model = seeded(lambda: make(*unpack(message["init"], [])), message["seed"])
-        if not callable(self.model):
-            raise MissingModelNew("ModelNew is not callable")
-        if isinstance(self.model, torch.nn.Module):
-            self.model = self.model.to(self.device)
-        checked = interpreter.FINDINGS.checked(self.model) if message["interpreted"] else self.model
-        self.forwards = {"candidate": checked}
+        self.checked = interpreter.FINDINGS.checked if message["interpreted"] else lambda forward: forward
+        self.make = lambda: seeded(lambda: make(*unpack(message["init"], [])), message["seed"])
+        self.gradients = None
+        self.renew()
         state = float_state(self.model) if isinstance(self.model, torch.nn.Module) else {}
         return {
             "state": [
                 [name, t.is_floating_point() or t.is_complex(), list(t.shape)] for name, t in state.items()
             ]
         }
+
+    def renew(self) -> dict[str, Any]:
+        """Another instance, as it was constructed."""
+        model = self.make()
+        if not callable(model):
+            raise MissingModelNew("ModelNew is not callable")
+        self.use(model.to(self.device) if isinstance(model, torch.nn.Module) else model)
+        return {"ok": True}
+
+    def use(self, model: Any) -> None:
+        self.model = model
+        self.forwards = {"candidate": self.checked(self.called(model))}
 
     def load_state(self, message: dict[str, Any]) -> dict[str, Any]:
         """Copies weights from the state region: `names` maps own names to numbers of layout entries."""

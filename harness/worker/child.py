@@ -20,6 +20,7 @@ import torch
 from harness.worker import triton_errors
 from harness.worker.blocks import BlockRunner
 from harness.worker.device import driver, start
+from harness.worker.gradients import ForwardBackward
 from harness.worker.values import Region, Unsupported, describe_layout, pack, plain_values, skeleton, unpack
 from harness.worker.wire import Channel
 
@@ -69,6 +70,12 @@ def load_module(name: str, source: str, path: Path) -> ModuleType:
 def seeded(make: Callable[[], Any], seed: int) -> Any:
     torch.manual_seed(seed)
     return make()
+
+
+def set_precision(*, tf32: bool) -> None:
+    """Whether float32 products and convolutions may be computed in TF32."""
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
 
 
 def float_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -149,7 +156,11 @@ class Server:
             "map_state": self.map_state,
             "start_device": lambda _: self.start_device(),
             "look_again": self.look_again,
+            "unmap": lambda _: self.unmap(),
+            "differentiate": self.differentiate,
         }
+        self.model: Any = None
+        self.gradients: dict[str, Any] | None = None
         self._last: list[torch.Tensor] = []
         self._last_place = 0
 
@@ -252,6 +263,34 @@ class Server:
         self._last_place = place
         self._last = tensors  # kept alive during the next call, as a caller's loop variable would be
         return {"alias": alias, "values": plain_values(structure)}
+
+    def use(self, model: Any) -> None:
+        """From now on `model` is what is called."""
+        raise NotImplementedError
+
+    def differentiate(self, message: dict[str, Any]) -> dict[str, Any]:
+        """From now on a call is forward and backward; `names`: the state to differentiate by, `outputs`: what
+        cotangents are given for.
+        """
+        self.gradients = {"names": message["names"], "outputs": message["outputs"]}
+        self.use(self.model)
+        return {"ok": True}
+
+    def called(self, model: Any, forward: Any = None) -> Any:
+        """What a call of `model` runs; `forward` is the model itself if not given."""
+        forward = model if forward is None else forward
+        if self.gradients is None:
+            return forward
+        names = self.gradients["names"]
+        state = float_state(model) if names else {}
+        parameters = [state[name] for name in names]
+        return ForwardBackward(forward, parameters, self.gradients["outputs"])
+
+    def unmap(self) -> dict[str, Any]:
+        """Forgets inputs and places for results: others follow."""
+        self.input_regions, self.input_tensors, self.arguments = [], [], []
+        self.results, self._last = [], []
+        return {"ok": True}
 
     def map_inputs(self, message: dict[str, Any]) -> dict[str, Any]:
         """Takes one region per slot, all of one layout; they come after those that are there."""

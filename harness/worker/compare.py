@@ -32,12 +32,22 @@ WHOLE = {
     "float8_e4m3fn": 0.13,
     "float8_e5m2": 0.25,
 }
+# The same for float32 where TF32 is allowed. TF32 keeps 10 bits of the significand's fraction (NVIDIA A100
+# white paper); hardware may cut the rest off, an error below 2^-10 for each operand, so that of a product is
+# below 2^-9. A sum of products stays below that as long as it does not cancel; where it does, eager's own
+# error in TF32 is what counts. Element by element it is float16's limit, whose significand is as long.
+ELEMENTWISE_TF32, WHOLE_TF32 = 1e-2, 2.0**-9
+# What lower precision inside looks like: nearly all elements are a little off. bfloat16 products measure
+# 1.8e-3 to 2.9e-3 over the whole, TF32 and float16 ones (unit roundoff 2^-11) 2e-4 to 7e-4.
+BFLOAT16_FROM, NOISE_TO = 1e-3, 8e-3
+NOISY, NOISY_SHARE = 2.0**-16, 0.7
 # An output of fewer elements may cancel to nearly nothing (the mean of noise). Its relative error then tells
 # the order of summation, not the precision, and only a double-precision result can tell the two apart.
 FEW = 64
 # A candidate may be this many times as far from the double-precision result as eager itself is.
 EAGER_ERROR_MULTIPLE = 4.0
 # Elements compared at once: what fits into a CPU's cache; a device wants more.
+_TF32 = ("float32", "complex64")
 CHUNKS = {"cpu": 1 << 17, "cuda": 1 << 26}
 
 
@@ -52,6 +62,7 @@ class Comparison:
     err_vs_fp64: float | None = None
     eager_err_vs_fp64: float | None = None
     problem: str | None = None
+    rule: str = ""  # the name of the problem, where it has one
 
     def absorb(self, other: Comparison) -> None:
         """Keeps the worse of both figures and the first problem."""
@@ -61,7 +72,8 @@ class Comparison:
         self.limit_share = max(self.limit_share, other.limit_share)
         self.err_vs_fp64 = _worse(self.err_vs_fp64, other.err_vs_fp64)
         self.eager_err_vs_fp64 = _worse(self.eager_err_vs_fp64, other.eager_err_vs_fp64)
-        self.problem = self.problem or other.problem
+        if not self.problem:
+            self.problem, self.rule = other.problem, other.rule
 
 
 @dataclass(frozen=True)
@@ -70,24 +82,30 @@ class Tolerance:
 
     overrides: dict[str, float]
     factor: float = 1.0
+    tf32: bool = False
 
     def elementwise(self, dtype: str) -> float:
-        return self.factor * self.overrides.get(dtype, ELEMENTWISE.get(dtype, 0.0))
+        usual = ELEMENTWISE_TF32 if self.tf32 and dtype in _TF32 else ELEMENTWISE.get(dtype, 0.0)
+        return self.factor * self.overrides.get(dtype, usual)
 
     def whole(self, dtype: str) -> float:
         """Of the whole output; an override moves it by the factor by which it moves the element-wise
         limit.
         """
         own, usual = self.overrides.get(dtype), ELEMENTWISE.get(dtype, 0.0)
+        if own is None and self.tf32 and dtype in _TF32:
+            return self.factor * WHOLE_TF32
         moved = 1.0 if own is None or usual == 0 else own / usual
         return self.factor * moved * WHOLE.get(dtype, 0.0)
 
     def widened(self, factor: float) -> Tolerance:
-        return Tolerance(self.overrides, self.factor * factor)
+        return Tolerance(self.overrides, self.factor * factor, self.tf32)
 
 
-def parse_tolerance(value: Any) -> Tolerance:
-    """From META: a number for all floating dtypes, or {dtype name: number}; raises ValueError."""
+def parse_tolerance(value: Any, *, tf32: bool = False) -> Tolerance:
+    """From META: a number for all floating dtypes, or {dtype name: number}; raises ValueError. `tf32`:
+    products of float32 may be computed in TF32.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = dict.fromkeys(ELEMENTWISE, value)
     if not isinstance(value, dict):
@@ -100,7 +118,7 @@ def parse_tolerance(value: Any) -> Tolerance:
         if not isinstance(limit, int | float) or not 0 <= limit < math.inf:
             raise ValueError(f"META['tolerance'][{name!r}] is no tolerance")
         overrides[name] = float(limit)
-    return Tolerance(overrides)
+    return Tolerance(overrides, tf32=tf32)
 
 
 def compare(
@@ -148,7 +166,29 @@ def compare(
             f"{label}: relative error {result.rel_frobenius:.2g} over the whole exceeds {whole:g}: "
             f"less precise than {dtype}"
         )
+    lower = _lower_precision(mine, theirs, result) if result.problem and dtype == "float32" else ""
+    if lower:
+        result.rule = "precision-downgrade"
+        less = "" if "less precise" in str(result.problem) else ": less precise than float32"
+        result.problem = f"{result.problem}{less}: looks like {lower} inside"
     return result
+
+
+def _lower_precision(mine: torch.Tensor, theirs: torch.Tensor, result: Comparison) -> str:
+    """What explains an error that is spread over nearly all elements, or an empty string."""
+    error = result.rel_frobenius if result.err_vs_fp64 is None else result.err_vs_fp64
+    if theirs.numel() < FEW or not WHOLE["float32"] < error < NOISE_TO:
+        return ""
+    noisy = total = 0
+    chunk = CHUNKS[theirs.device.type]
+    for start in range(0, theirs.numel(), chunk):
+        a, b = (t[start : start + chunk].double() for t in (mine, theirs))
+        told = torch.isfinite(b) & (b != 0)
+        total += int(told.sum())
+        noisy += int(((a - b).abs() > NOISY * b.abs())[told].sum())
+    if noisy < NOISY_SHARE * total:
+        return ""
+    return "bfloat16" if error >= BFLOAT16_FROM else "TF32 or float16"
 
 
 class _Sums:

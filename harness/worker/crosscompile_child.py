@@ -15,7 +15,8 @@ from harness.worker import crosscompile_cuda, crosscompile_triton
 from harness.worker.candidate import CandidateServer
 from harness.worker.child import MissingModelNew, load_module, seeded
 from harness.worker.crosscompile_device import AbsentDevice, not_followed
-from harness.worker.reference import InvalidProblem, ReferenceServer, load_problem_module
+from harness.worker.meta import InvalidProblem
+from harness.worker.reference import ReferenceServer, load_problem_module
 from harness.worker.values import DTYPES, Unsupported, describe_layout, pack, skeleton, unpack
 
 

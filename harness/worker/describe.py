@@ -31,7 +31,7 @@ def describe_problem(name: str, subject: Subject) -> ProblemFacts:
     if not outputs or all(t.numel() == 0 for t in outputs):
         raise Unsupported("the reference returns no tensor with elements")
     subject.restore(model)
-    flags = weakness.glance(subject)
+    flags, _, _ = weakness.glance(subject)
     names = _argument_names(model)
     parameters = {key for key, _ in model.named_parameters()}
     tensor_names = _input_names(structure, names, taken=set(state))

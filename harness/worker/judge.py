@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from harness.worker import environment
-from harness.worker.admission import admit, look_at_candidate, look_at_problem, start_devices
+from harness.worker.admission import admit, look_at_candidate, look_at_problem, renew, start_devices
 from harness.worker.device_timing import ClockDisagreement, measure_on_device
 from harness.worker.evidence import look_for_evidence
 from harness.worker.floor import check_floor, look_at_arithmetic
@@ -29,6 +29,7 @@ from harness.worker.machine import (
 from harness.worker.model import Evaluation, Status
 from harness.worker.profiles import look_closer
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
+from harness.worker.shapes import look_at_other_inputs
 from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
 from harness.worker.stats import ratio_interval, summary
 from harness.worker.timing import Check, Contestant, Measurement, Stopwatch
@@ -56,33 +57,44 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         look_at_problem(trial)
         look_at_candidate(trial)
         admit(trial, require_sandbox=require_sandbox)
-        rounds = Rounds(trial)
-        rounds.run()
-        if trial.interpreted:
-            run_configurations(trial, rounds)
-        if trial.request.timing_budget_s > 0 and not trial.interpreted:
-            _time(trial)
+        result.environment["precision"] = "tf32" if trial.tf32 else "float32"
+        _judge_shape(trial)
         if trial.device != "cpu" and (trial.request.policy == "pure" or trial.request.profile != "none"):
             look_closer(trial)
         look_for_evidence(trial)
+        look_at_other_inputs(trial, _judge_shape)
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
     except Mismatch as mismatch:
+        if mismatch.rule:
+            trial.flag(mismatch.rule, "warning", str(mismatch))
         result.status, result.reason = _unfinished(trial) or ("incorrect", str(mismatch))
     except ClockDisagreement as disagreement:
         trial.flag("clock-disagreement", "reject", str(disagreement))
         result.status, result.reason = "rejected", f"clock-disagreement: {disagreement}"
     except ChildFailure as failure:
         blame(trial, failure)
+    if trial.shape and result.status != "correct":
+        result.reason = f"{result.reason} (shape {trial.shapes[trial.shape][0]})"
     if result.status not in ("correct", "incorrect"):
         result.log = result.log or trial.candidate.child.log.text()[-LOG_TAIL:]
-    if trial.rounds:
+    if trial.rounds + trial.earlier_rounds:
         _record(trial)
     if result.status != "correct":  # times of something wrong are no performance figure
         result.timed, result.speedup, result.speedup_ci, result.speedups = False, None, None, {}
         result.win = None
     return result
+
+
+def _judge_shape(trial: Trial) -> None:
+    """Correctness and times for the sizes that both sides have now."""
+    rounds = Rounds(trial)
+    rounds.run()
+    if trial.interpreted:
+        run_configurations(trial, rounds)
+    if trial.request.timing_budget_s > 0 and not trial.interpreted:
+        _time(trial)
 
 
 def _time(trial: Trial) -> None:
@@ -106,14 +118,18 @@ def _time(trial: Trial) -> None:
 
     def check(mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> None:
         trial.timed_checks += 1
-        problem = compare_all(trial, mine, theirs, tolerance).problem
-        if problem:
-            raise Mismatch(f"{problem} (a timed call)")
+        found = compare_all(trial, mine, theirs, tolerance)
+        if found.problem:
+            raise Mismatch(f"{found.problem} (a timed call)", found.rule)
 
-    trusted = trial.stable
+    # Calls of a stateful reference can be told apart by their number, as long as it is called as often.
+    counted = trial.stateful and trial.device == "cpu" and len(contestants) == 2
+    trusted = trial.stable or counted
     if not trusted:
         trial.flag(
-            "timed-calls-unchecked", "warning", "outputs of timed calls cannot be compared: they are random"
+            "timed-calls-unchecked",
+            "warning",
+            "outputs of timed calls cannot be compared: they do not repeat",
         )
     with measuring_alone(lock_name(trial.device)) as alone:
         prefer_ours()
@@ -141,6 +157,8 @@ def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -
     """Measures; once more with inputs drawn anew if it was an edit of theirs that somebody tripped over."""
 
     def attempt() -> Measurement:
+        if trial.stateful and check is not None:
+            renew(trial)
         if trial.device != "cpu":
             return measure_on_device(trial, contestants, check)
         stopwatch = Stopwatch(
@@ -215,6 +233,7 @@ def _report_times(trial: Trial, measured: Measurement) -> None:
         pairs = measured.paired(name), measured.paired("candidate")
         ratio, low, high = ratio_interval(*pairs, seed=trial.seed())
         doubt = measured.doubt(name) + measured.doubt("candidate")
+        trial.ratios[name] = (*pairs, doubt)
         result.speedups[name] = {"speedup": ratio, "lo": low / (1 + doubt), "hi": high * (1 + doubt)}
     own = result.speedups[trial.request.baseline]
     result.speedup, result.speedup_ci = own["speedup"], (own["lo"], own["hi"])
@@ -238,7 +257,7 @@ def _record(trial: Trial) -> None:
     dtypes = [entry["dtype"] for entry in trial.output_layout]
     limit = max(trial.tolerance.elementwise(dtype) for dtype in dtypes)
     trial.result.correctness = {
-        "rounds": trial.rounds,
+        "rounds": trial.earlier_rounds + trial.rounds,
         "timed_checks": trial.timed_checks,
         "max_abs_err": worst.max_abs_err,
         "max_rel_err": worst.max_rel_err,
@@ -255,7 +274,10 @@ def blame(trial: Trial, failure: ChildFailure) -> None:
     result = trial.result
     result.log = failure.log or failure.side.child.log.text()[-LOG_TAIL:]
     if failure.side is trial.reference:
-        if trial.rounds:
+        if failure.kind == "memory":
+            text = f"the reference needs more memory than this machine has left: {failure}"
+            result.status, result.reason = "harness_error", text
+        elif trial.rounds:
             result.status, result.reason = "harness_error", f"the reference failed later on: {failure}"
         else:
             text = str(failure).removeprefix("InvalidProblem: ")

@@ -15,18 +15,15 @@ from typing import Any
 
 import torch
 
-from harness.worker import sandbox
-from harness.worker.child import Server, float_state, load_module, seeded
+from harness.worker import environment, sandbox
+from harness.worker.child import Server, float_state, load_module, seeded, set_precision
 from harness.worker.compare import parse_tolerance
+from harness.worker.gradients import differentiable_outputs, gradient_targets
+from harness.worker.meta import InvalidProblem, Meta, parse_meta
 from harness.worker.values import Unsupported, describe_layout, dtype_name, pack, unpack
 from harness.worker.wire import Channel
 
-KNOWN_META = {"tolerance", "ops", "notes"}
-UNSUPPORTED_META = {"shapes": "several shape sets", "backward": "comparing gradients"}
-
-
-class InvalidProblem(Exception):
-    """The problem file breaks the contract; the text is one line for a person."""
+MEMORY_SHARE = 0.8  # of what is left of the machine's memory, for a reference
 
 
 class ReferenceServer(Server):
@@ -34,10 +31,11 @@ class ReferenceServer(Server):
 
     def __init__(self, channel: Channel, path: Path, device: str = "cpu") -> None:
         super().__init__(channel, path, device)
-        self.model: torch.nn.Module
         self.module: Any = None
+        self.meta = Meta()
         self.make: Callable[[], torch.nn.Module]
         self.drawn: list[Any] = []
+        self.cotangents: list[torch.Tensor] = []
         self.pending: list[torch.Tensor] = []
         self.initial: dict[str, torch.Tensor] = {}
         self.double: torch.nn.Module | None = None
@@ -46,6 +44,8 @@ class ReferenceServer(Server):
             "enter": self.enter,
             "load": self.load,
             "generate": self.generate,
+            "renew": lambda _: self.renew(),
+            "glance": lambda _: self.glance(),
             "store": self.store,
             "set_state": self.set_state,
             "save_state": lambda _: self.publish(),
@@ -69,27 +69,64 @@ class ReferenceServer(Server):
         tempfile.tempdir = None  # torch keeps its precompiled headers among temporary files
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         if self.device == "cpu":
-            sandbox.limit_resources({}, message["memory"], None)
+            left = environment.available_memory()
+            most = message["memory"] if left is None else int(MEMORY_SHARE * left)
+            sandbox.limit_resources({}, min(message["memory"], most), None)
         return {"ok": True}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Imports the problem and constructs its Model under the given seed."""
+        """Imports the problem, sets the sizes of shape number `shape` and constructs Model under the given
+        seed.
+        """
         torch.set_num_threads(message["threads"])
         self.module = load_problem_module(message["source"], self.path)
+        self.meta = parse_meta(self.module.__dict__)
+        precision = message.get("precision", "strict")
+        tf32 = (self.meta.precision if precision == "as-declared" else precision) == "tf32"
+        set_precision(tf32=tf32)
+        self.module.__dict__.update(self.meta.shapes[message.get("shape", 0)].globals)
         init = list(self.module.get_init_inputs())
         structure, tensors = pack(init)
         if tensors:
             raise InvalidProblem("get_init_inputs() returns tensors: that is not supported yet")
         self.make = lambda: self._placed(seeded(lambda: self.module.Model(*init), message["seed"]))
-        model = self.make()
-        self.use(model)
-        state = float_state(model)
+        self.gradients = None
+        self.renew()
+        labels = self._find_gradients(message["seed"]) if self.meta.backward else []
+        state = float_state(self.model)
         return {
             "init": structure,
             "state": [[name, *_floating(t)] for name, t in state.items()],
             "state_layout": describe_layout(list(state.values()), contiguous=True),
-            "tolerance": self.module.__dict__.get("META", {}).get("tolerance", {}),
+            "tolerance": self.meta.tolerance,
+            "shapes": [[shape.name, shape.weight] for shape in self.meta.shapes],
+            "tf32": tf32,
+            "gradients": self.gradients,
+            "labels": labels,
         }
+
+    def _find_gradients(self, seed: int) -> list[str]:
+        """Which gradients there are: from now on, calls include them. Returns a name for each result."""
+        names = gradient_targets(self.model)
+        inputs = self._draw(seed)
+        outputs, differentiable = differentiable_outputs(self.model, inputs)
+        if not differentiable:
+            raise InvalidProblem("META['backward']: no output has a gradient")
+        self.gradients = {"names": names, "outputs": list(differentiable)}
+        self.cotangents = [outputs[i].detach() for i in differentiable]
+        self.renew()
+        leaves = [i for i, t in enumerate(pack(inputs)[1]) if t.is_floating_point()]
+        return [
+            *(f"output {i}" if len(outputs) > 1 else "output" for i in range(len(outputs))),
+            *(f"gradient of input {i}" for i in leaves),
+            *(f"gradient of {name}" for name in names),
+        ]
+
+    def renew(self) -> dict[str, Any]:
+        """Another instance, as it was constructed."""
+        self.use(self.make())
+        self.double = None
+        return {"ok": True}
 
     def _placed(self, model: Any) -> Any:
         return model.to(self.device) if isinstance(model, torch.nn.Module) else model
@@ -98,17 +135,19 @@ class ReferenceServer(Server):
         if not isinstance(model, torch.nn.Module):
             raise InvalidProblem("Model is not a torch.nn.Module")
         self.model = model
+        self._nothing = None
         self.initial = {name: t.detach().clone() for name, t in float_state(model).items()}
-        self.forwards = {"eager": model, "noop": self.noop}
+        self.forwards = {"eager": self.called(model), "noop": self.noop}
 
     def generate(self, message: dict[str, Any]) -> dict[str, Any]:
         """Draws one set of inputs under a seed and says what it looks like."""
         inputs = draw_inputs(self.module, message["seed"], self.device)
         if not isinstance(inputs, list | tuple):
             raise InvalidProblem("get_inputs() must return a list")
-        self.drawn = list(inputs)
-        structure, tensors = pack(self.drawn)
-        self.pending = [t.to(self.device) for t in tensors]
+        structure, tensors = pack(list(inputs))
+        self.drawn = list(unpack(structure, [t.to(self.device) for t in tensors]))
+        cotangents = [torch.randn_like(t) for t in self.cotangents]
+        structure, self.pending = pack([*self.drawn, cotangents] if self.gradients else self.drawn)
         if not self.pending:
             raise InvalidProblem("get_inputs() returns no tensor")
         if all(t.numel() == 0 for t in self.pending):
@@ -118,7 +157,7 @@ class ReferenceServer(Server):
     def noop(self, *_: Any) -> Any:
         """Does nothing and returns what eager returned: what a block of calls costs besides the calls."""
         if self._nothing is None:
-            structure, tensors = pack(self.model(*self.arguments[0]))
+            structure, tensors = pack(self.forwards["eager"](*self.arguments[0]))
             self._nothing = unpack(structure, [t.clone() for t in tensors])
         return self._nothing
 
@@ -164,7 +203,7 @@ class ReferenceServer(Server):
         structure, _ = pack(self.arguments[message["slot"]])
         torch.manual_seed(message["seed"])
         with torch.no_grad():
-            _, results = pack(self.double(*unpack(structure, wide)))
+            _, results = pack(self.called(self.double)(*unpack(structure, wide)))
         for entry, result in zip(self.double_layout, results, strict=True):
             if list(result.shape) != entry["shape"] or dtype_name(result.dtype) != entry["dtype"]:
                 raise Unsupported("the reference does not keep double precision")
@@ -173,7 +212,7 @@ class ReferenceServer(Server):
 
     def compile(self, message: dict[str, Any]) -> dict[str, Any]:
         """Adds the torch.compile'd reference under the name `compile` and runs it once."""
-        compiled = torch.compile(self.model)
+        compiled = self.called(self.model, torch.compile(self.model))
         torch.manual_seed(message["seed"])
         with torch.no_grad():
             compiled(*self.arguments[0])
@@ -194,14 +233,19 @@ class ReferenceServer(Server):
 
         self._open(message)
         facts = describe_problem(message["name"], self._subject())
-        meta = self.module.__dict__.get("META", {})
-        return {"facts": replace(facts, ops=meta.get("ops", []), notes=meta.get("notes", "")).to_json()}
+        if self.meta.backward:
+            why = "gradients are asked for, and a graph of forward holds none"
+            facts = replace(facts, nodes=[], output_refs=[], trace_error=why)
+        return {"facts": replace(facts, ops=list(self.meta.ops), notes=self.meta.notes).to_json()}
 
     def compiler_source(self, message: dict[str, Any]) -> dict[str, Any]:
         """A candidate made of what TorchInductor generates."""
         from harness.worker.inductor import candidate_source
 
-        return {"candidate": candidate_source(*self._open(message))}
+        model, inputs = self._open(message)
+        if self.meta.backward:
+            raise Unsupported("gradients are asked for: the compiler's code is for forward alone")
+        return {"candidate": candidate_source(model, inputs)}
 
     def check(self, message: dict[str, Any]) -> dict[str, Any]:
         """What makes the problem weak, with weights as the judge perturbs them."""
@@ -218,8 +262,14 @@ class ReferenceServer(Server):
     def _subject(self) -> Any:
         from harness.worker.weakness import Subject
 
-        tolerance = parse_tolerance(self.module.__dict__.get("META", {}).get("tolerance", {}))
-        return Subject(self.model, self.make, self._draw, tolerance)
+        return Subject(self.model, self.make, self._draw, parse_tolerance(self.meta.tolerance))
+
+    def glance(self) -> dict[str, Any]:
+        """What shows in a few calls; whether calls agree; and whether first calls of several instances do."""
+        from harness.worker.weakness import glance
+
+        findings, repeats, restarts = glance(self._subject())
+        return {"findings": findings, "repeats": repeats, "restarts": restarts}
 
     def _open(self, message: dict[str, Any]) -> tuple[torch.nn.Module, list[Any]]:
         self.load({**message, "seed": 0})
@@ -250,20 +300,7 @@ def load_problem_module(source: str, path: Path) -> Any:
     for name in ("Model", "get_inputs", "get_init_inputs"):
         if not callable(module.__dict__.get(name)):
             raise InvalidProblem(f"the problem defines no {name}")
-    meta = module.__dict__.get("META", {})
-    if not isinstance(meta, dict):
-        raise InvalidProblem("META is not a dictionary")
-    for key, what in UNSUPPORTED_META.items():
-        if meta.get(key):
-            raise InvalidProblem(f"META[{key!r}]: {what} is not supported yet")
-    unknown = sorted(set(meta) - KNOWN_META - set(UNSUPPORTED_META))
-    if unknown:
-        raise InvalidProblem(f"META has unknown keys: {', '.join(map(str, unknown))}")
-    if not isinstance(meta.get("notes", ""), str):
-        raise InvalidProblem("META['notes'] is not a text")
-    ops = meta.get("ops", [])
-    if not isinstance(ops, list) or not all(isinstance(op, str) for op in ops):
-        raise InvalidProblem("META['ops'] is not a list of names")
+    parse_meta(module.__dict__)
     return module
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from harness.worker.admission import equal_weights, share_state
+from harness.worker.admission import equal_weights, renew, share_state
 from harness.worker.compare import Comparison, Tolerance, compare
-from harness.worker.inputs import DISTRIBUTIONS, sparse_edit
+from harness.worker.inputs import DISTRIBUTIONS, rewrite, sparse_edit
 from harness.worker.side import ChildFailure, Mismatch, Side
 from harness.worker.trial import LOAD_LIMIT_S, Trial, same_bytes
 
@@ -60,26 +60,37 @@ class Rounds:
 
     def _round(self, slot: int, what: str) -> None:
         trial = self.trial
+        contents = trial.contents(slot) if len(trial.pool) < POOL or trial.stateful else []
+        if trial.stateful:
+            renew(trial)
+            self.call_both(slot, f"{what}, first call")
+            rewrite(trial.reference.flats[slot], contents)
+            self.call_both(slot, f"{what}, second call")
+        else:
+            self.call_both(slot, what)
+        trial.rounds += 1
+        if len(trial.pool) < POOL:
+            trial.pool.append(contents)
+
+    def call_both(self, slot: int, what: str) -> None:
+        """One call of each side on what the reference's slot holds; raises Mismatch where they disagree."""
+        trial = self.trial
         self.latest = slot
         seed = trial.seed()
         trial.hand_over(slot)
-        contents = trial.contents(slot) if len(trial.pool) < POOL else None
         exact = self._exact(slot, seed)
         seconds = trial.candidate.call(slot, trial.request.run_limit_s, "candidate", seed)
         trial.typical_s["candidate"] = min(seconds, trial.typical_s.get("candidate", math.inf))
         seconds = trial.call_reference(slot, seed)
         trial.typical_s["eager"] = min(seconds, trial.typical_s["eager"])
-        trial.rounds += 1
         check_alias(trial)
         result = compare_all(trial, trial.candidate.outputs, trial.reference.outputs, trial.tolerance, exact)
         trial.comparison.absorb(result)
         if result.problem:
-            raise Mismatch(f"{result.problem} ({what})")
-        if trial.candidate.values != trial.reference.values and trial.stable:
+            raise Mismatch(f"{result.problem} ({what})", result.rule)
+        if trial.candidate.values != trial.reference.values and (trial.stable or trial.stateful):
             _compare_values(trial.candidate.values, trial.reference.values, what)
         check_inputs(trial, slot, trial.tolerance, what)
-        if contents is not None:
-            trial.pool.append(contents)
 
     # -- other contents --------------------------------------------------------------------------------
 
@@ -129,8 +140,6 @@ class Rounds:
         changed = [i for i, old in enumerate(before) if not same_bytes([old], [theirs[i]])]
         if not changed:
             return
-        listed = ", ".join(trial.state[i][0] for i in changed[:4])
-        trial.flag("mutates-state", "info", f"the reference's forward changes {listed}")
         trial.candidate.call(slot, trial.request.run_limit_s, "candidate", seed)
         trial.candidate.ask({"op": "save_state", "names": trial.matching.names}, LOAD_LIMIT_S)
         mine = self._saved(trial.candidate)
@@ -190,8 +199,7 @@ def compare_all(
     result = Comparison()
     for i, (mine, theirs) in enumerate(zip(candidate, reference, strict=True)):
         exact = double[i] if double is not None and double[i].dtype == torch.float64 else None
-        label = "output" if len(trial.output_layout) == 1 else f"output {i}"
-        result.absorb(compare(mine, theirs, tolerance, exact, label))
+        result.absorb(compare(mine, theirs, tolerance, exact, trial.labels[i]))
     return result
 
 
@@ -214,6 +222,8 @@ def check_alias(trial: Trial) -> None:
     alias = trial.candidate.alias
     if alias in ("", trial.reference.alias):
         return
+    if alias == "input" and trial.gradients is not None:
+        return  # a gradient may well be the cotangent itself
     if alias == "input":
         raise Mismatch("returns memory of its input, which the reference does not")
     raise Mismatch("returns the same memory on every call: a caller's earlier result would change")

@@ -29,7 +29,13 @@ class ChildFailure(Exception):
 
 
 class Mismatch(Exception):
-    """A candidate returned something of another kind than the reference."""
+    """A candidate returned something else than the reference. `rule`: the name of what is wrong, where it has
+    one.
+    """
+
+    def __init__(self, text: str, rule: str = "") -> None:
+        super().__init__(text)
+        self.rule = rule
 
 
 class Side:
@@ -166,6 +172,11 @@ class Side:
         self.ask(message, timeout_s, [region.fd for region in regions])
         self.results = [region.views(layout) for region in regions]
         self.outputs = self.results[0]
+
+    def unmap(self, timeout_s: float) -> None:
+        """Gives up the places of inputs and results on both sides."""
+        self.ask({"op": "unmap"}, timeout_s)
+        self.slots, self.flats, self.results, self.outputs = [], [], [], []
 
     def map_state(self, layout: list[dict[str, Any]], timeout_s: float) -> None:
         self.state = self._share("map_state", layout, timeout_s)

@@ -23,6 +23,10 @@ from harness.worker.state import Matching
 LOAD_LIMIT_S = 60.0
 
 
+Blocks = Sequence[Sequence[float]]  # seconds
+Ratio = tuple[Blocks, Blocks, float]
+
+
 class Verdict(Exception):
     """Ends the trial with a status and one line."""
 
@@ -48,7 +52,12 @@ class Trial:
         self.generator = torch.Generator(device).manual_seed(self.seed())
         self.threads = request.threads or environment.usable_cpus()
         self.result = Evaluation("harness_error", target=request.target, baseline=request.baseline)
+        self.shape = 0  # the number of the set of sizes that is looked at
         # Known once the problem has been looked at:
+        self.shapes: list[tuple[str, float]] = [("main", 1.0)]  # names and weights
+        self.tf32 = False  # float32 products may be computed in TF32
+        self.gradients: dict[str, Any] | None = None  # of a backward problem: what calls differentiate
+        self.labels: list[str] = []  # what to call each result
         self.tolerance = Tolerance({})
         self.structure: Any = None
         self.layout: list[dict[str, Any]] = []
@@ -60,6 +69,7 @@ class Trial:
         self.state_layout: list[dict[str, Any]] = []
         self.slots = 2
         self.stable = True  # equal inputs and seeds give equal outputs
+        self.stateful = False  # only calls of the same number do, of instances made anew
         self.mutates = False  # the reference changes its inputs
         self.takes_edits = True  # the reference takes inputs with exchanged elements
         # Known once the candidate has been looked at:
@@ -70,9 +80,21 @@ class Trial:
         # Filled by the rounds:
         self.comparison = Comparison()
         self.rounds = 0
+        self.earlier_rounds = 0  # with other sizes
         self.timed_checks = 0
         self.pool: list[list[torch.Tensor]] = []
         self.typical_s: dict[str, float] = {}
+        # Of the last timing: what each ratio is taken of, and what its interval is widened by.
+        self.ratios: dict[str, Ratio] = {}
+
+    def begin_shape(self, number: int) -> None:
+        """Everything that the rounds and the timing of other sizes left is forgotten, but for the figures."""
+        self.shape = number
+        self.earlier_rounds, self.rounds = self.earlier_rounds + self.rounds, 0
+        self.takes_edits = True
+        self.pool, self.typical_s, self.ratios = [], {}, {}
+        for side in (self.reference, self.candidate):
+            side.unmap(LOAD_LIMIT_S)
 
     @property
     def places(self) -> int:
@@ -83,7 +105,9 @@ class Trial:
         return self.rng.getrandbits(62)
 
     def flag(self, rule: str, severity: str, detail: str) -> None:
-        self.result.flags.append({"rule": rule, "severity": severity, "detail": detail})
+        flag = {"rule": rule, "severity": severity, "detail": detail}
+        if flag not in self.result.flags:  # each set of sizes finds the same again
+            self.result.flags.append(flag)
 
     def fresh(self, slot: int) -> None:
         """New inputs under a new secret seed, in the reference's slot."""
@@ -138,7 +162,9 @@ class Trial:
 def same_bytes(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
     """Bit-identical, NaN included."""
     return all(
-        torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+        torch.equal(
+            a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8)
+        )
         for a, b in zip(first, second, strict=True)
         if a.numel()
     )

@@ -23,7 +23,6 @@ Finding = dict[str, str]
 Tensors = list[torch.Tensor]
 
 BUDGET_S = 60.0  # from here on no further check is begun
-UNSTEADY = ("stateful-output", "random-output")  # where these are found, nothing else can be told
 MANY = 16  # inputs or weights looked at one by one
 _SEED = 0
 
@@ -46,7 +45,9 @@ class Subject:
         self.structure, self.tensors = pack(draw(1))
         self.exact = True  # the reference can be run in double precision, as far as is known
 
-    def run(self, tensors: Sequence[torch.Tensor], model: torch.nn.Module | None = None) -> Tensors:
+    def run(
+        self, tensors: Sequence[torch.Tensor], model: torch.nn.Module | None = None, *, restore: bool = True
+    ) -> Tensors:
         """Copies of what the reference (or another instance of it) returns for these tensors."""
         model = self.model if model is None else model
         torch.manual_seed(_SEED)
@@ -55,7 +56,8 @@ class Subject:
                 _, results = pack(model(*unpack(self.structure, [t.clone() for t in tensors])))
             return [t.detach().clone() for t in results]
         finally:
-            self.restore(model)
+            if restore:
+                self.restore(model)
 
     def restore(self, model: torch.nn.Module) -> None:
         with torch.no_grad():
@@ -108,16 +110,17 @@ def constancy(subject: Subject) -> tuple[list[Finding], bool, bool]:
     """Does the output repeat for equal inputs and seeds? Findings; whether calls of one instance agree; and
     whether first calls of several do.
 
-    What differs by rounding alone (a sum in no fixed order) counts as equal.
+    What differs by rounding alone (a sum in no fixed order) counts as equal. Parameters and buffers stay as
+    the first call leaves them: where the second depends on that, so will a caller's.
     """
-    first, second = (subject.run(subject.tensors) for _ in range(2))
+    first, second = subject.run(subject.tensors, restore=False), subject.run(subject.tensors)
     if _alike(first, second) and same_bytes(first, second):
         return [], True, True
     if subject.passes(second, first):
         return [finding("rounding-noise", "info", "outputs for equal inputs differ by rounding")], True, True
     ours, theirs = (subject.run(subject.tensors, subject.fresh()) for _ in range(2))
     if subject.passes(ours, theirs):
-        detail = "the output depends on earlier calls through state outside of parameters and buffers"
+        detail = "the reference's output depends on its earlier calls"
         return [finding("stateful-output", "warning", detail)], False, True
     detail = "the reference gives another output for equal inputs and seeds"
     return [finding("random-output", "warning", detail)], False, False
@@ -142,13 +145,13 @@ def dependence(subject: Subject) -> list[Finding]:
     return found
 
 
-def glance(subject: Subject) -> list[Finding]:
+def glance(subject: Subject) -> tuple[list[Finding], bool, bool]:
     """What shows in a few calls: effects of forward, and whether its output depends on its inputs alone and
-    on all of them.
+    on all of them. Also: whether calls agree, and whether first calls of several instances do.
     """
     found = _effects(subject)
-    unsteady, repeats, _ = constancy(subject)
-    return [*found, *unsteady, *(dependence(subject) if repeats else [])]
+    unsteady, repeats, restarts = constancy(subject)
+    return [*found, *unsteady, *(dependence(subject) if repeats else [])], repeats, restarts
 
 
 def check(subject: Subject) -> list[Finding]:
@@ -156,10 +159,10 @@ def check(subject: Subject) -> list[Finding]:
     wrong candidate apart either, `info` where only the problem's inputs do not.
     """
     deadline = time.monotonic() + BUDGET_S
-    found = glance(subject)
+    found, repeats, _ = glance(subject)
     if not all_finite(subject.run(subject.tensors)):
         found.append(finding("non-finite-output", "info", "NaN or infinity among the reference's outputs"))
-    if any(f["rule"] in UNSTEADY for f in found):
+    if not repeats:
         return found
     for what, look in (("weights", _weights), ("what passes for the output", _substitutes)):
         if time.monotonic() > deadline:
@@ -199,7 +202,7 @@ def _weights(subject: Subject) -> list[Finding]:
 
     def with_changed(chosen: Sequence[str]) -> Tensors:
         changed = dict(original)
-        generator = torch.Generator().manual_seed(7)
+        generator = torch.Generator(original[chosen[0]].device).manual_seed(7)
         for name in chosen:
             changed[name] = perturbed(original[name], generator, parameter=name in parameters)
         subject.state = changed

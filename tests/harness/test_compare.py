@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.worker.compare import CHUNK, Tolerance, compare, parse_tolerance
+from harness.worker.compare import CHUNKS, Tolerance, compare, parse_tolerance
 
 PLAIN = Tolerance({})
 
@@ -18,7 +18,7 @@ def test_equal_tensors_have_no_error() -> None:
 
 
 def test_one_wrong_element_in_the_last_piece_is_found() -> None:
-    x = torch.randn(CHUNK + 7)
+    x = torch.randn(CHUNKS["cpu"] + 7)
     y = x.clone()
     y[-1] += 1
     result = compare(y, x, PLAIN)
@@ -83,3 +83,71 @@ def test_an_output_that_cancels_to_nearly_nothing_is_not_called_imprecise() -> N
     assert compare(other, reference, PLAIN).problem is None
     assert compare(other.expand(100), reference.expand(100), PLAIN).problem is not None
     assert compare(other, reference, PLAIN, torch.tensor(1.0e-3, dtype=torch.float64)).problem is not None
+
+
+@pytest.mark.parametrize(
+    ("lower", "named"),
+    [(torch.bfloat16, "bfloat16"), (torch.float16, "TF32 or float16"), (None, "TF32 or float16")],
+)
+def test_a_precision_downgrade_is_named(lower: torch.dtype | None, named: str) -> None:
+    a, b = torch.randn(96, 512), torch.randn(512, 96)
+
+    def rounded(t: torch.Tensor) -> torch.Tensor:
+        return tf32(t) if lower is None else t.to(lower).float()
+
+    result = compare(rounded(a) @ rounded(b), a @ b, PLAIN, a.double() @ b.double())
+    assert result.problem is not None
+    assert result.rule == "precision-downgrade"
+    assert f"less precise than float32: looks like {named} inside" in result.problem
+    if lower is not torch.bfloat16:
+        assert compare(rounded(a) @ rounded(b), a @ b, TF32, a.double() @ b.double()).problem is None
+
+
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    """As hardware does that cuts off what does not fit."""
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+TF32 = parse_tolerance({}, tf32=True)
+
+
+def test_bfloat16_is_no_tf32() -> None:
+    a, b = torch.randn(96, 512), torch.randn(512, 96)
+    low = (a.bfloat16() @ b.bfloat16()).float()
+    result = compare(low, a @ b, TF32, a.double() @ b.double())
+    assert result.problem is not None
+    assert result.rule == "precision-downgrade"
+    assert parse_tolerance({"float32": 1e-3}, tf32=True).whole("float32") == pytest.approx(5e-4)
+    assert TF32.whole("float64") == PLAIN.whole("float64")
+
+
+def test_a_few_wrong_elements_are_no_matter_of_precision() -> None:
+    x = torch.randn(10_000)
+    y = x.clone()
+    y[:100] *= 1.01
+    result = compare(y, x, PLAIN)
+    assert result.problem is not None
+    assert result.rule == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [1, 8, 4096])
+def test_ill_conditioned_sums_in_any_order(dtype: torch.dtype, size: int) -> None:
+    """Sums that cancel to a thousandth of their terms: honest orders differ by more than the plain limits."""
+    torch.manual_seed(size)
+    x = torch.randn(size, 20_000)
+    x = torch.cat([x, -x + 1e-5 * torch.randn_like(x)], 1).to(dtype)
+    exact = x.double().sum(1)
+    eager = x.sum(1)
+    orders = [
+        x.flip(1).sum(1),
+        x.view(size, 200, 200).sum(1).sum(1),
+        x.float().cumsum(1)[:, -1].to(dtype),
+        x.float().view(size, -1, 64).sum(2).sum(1).to(dtype),
+        exact.to(dtype),
+    ]
+    for i, other in enumerate(orders):
+        if dtype == torch.float32 or i >= 2:
+            result = compare(other, eager, PLAIN, exact)
+            assert result.problem is None, (i, result.problem)
+    assert compare(eager + 0.1 * float(x.double().square().sum(1).mean().sqrt()), eager, PLAIN, exact).problem

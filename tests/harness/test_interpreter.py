@@ -32,7 +32,9 @@ def candidate(kernel: str, forward: str) -> str:
 
     return (
         f"{HEADER}@triton.jit\n{kernel.strip()}\nclass ModelNew(torch.nn.Module):\n"
-        f"    def forward(self, x, y=None):\n{indented(forward, 8)}\n"
+        "    def forward(self, x, y=None):\n"
+        "        x, y = (t if t is None else t.contiguous() for t in (x, y))\n"
+        f"{indented(forward, 8)}\n"
     )
 
 
@@ -344,6 +346,7 @@ def copy(x_ptr, o_ptr, n, B: tl.constexpr, SPAN: tl.constexpr):
     tl.store(o_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
 class ModelNew(torch.nn.Module):
     def forward(self, x):
+        x = x.contiguous()
         o = torch.zeros_like(x)
         copy[lambda meta: (triton.cdiv(100, meta["SPAN"]),)](x, o, 100)
         return o

@@ -33,6 +33,10 @@ def test_call_with_each_kind_of_argument(tmp_path: Path) -> None:
         library.missing()
     with pytest.raises(TypeError, match="str"):
         library.scale("x")
+    with pytest.raises(ValueError, match="not contiguous"):
+        library.scale(x[::2], out, 50, 1.5, True)
+    library.scale(x[::2].data_ptr(), out, 1, 1.0, False)
+    assert out[0] == x[0]
 
 
 def test_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +83,9 @@ class ModelNew(torch.nn.Module):
 
 
 def test_cpp_candidate(evaluate: Callable[..., Evaluation]) -> None:
-    assert evaluate(PROBLEM, CANDIDATE).status == "correct"
+    result = evaluate(PROBLEM, CANDIDATE)
+    assert result.status == "correct", result.reason
+    assert [f["rule"] for f in result.flags] == ["layout-specialised"]
     result = evaluate(PROBLEM, CANDIDATE.replace("a * x[i]", "missing"))
     assert result.status == "compile_error"
     assert "kernel.cpp:4" in result.reason
@@ -99,6 +105,7 @@ def kernel(x, y, n, BLOCK: tl.constexpr):
     tl.store(y + i, 3.0 * tl.load(x + i, mask=i < n), mask=i < n)
 class ModelNew(torch.nn.Module):
     def forward(self, x):
+        x = x.contiguous()
         y = torch.empty_like(x)
         kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
         return y

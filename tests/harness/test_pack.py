@@ -41,6 +41,7 @@ extern "C" void twice(const float* x, float* out, int64_t n) {
 ''')
 class ModelNew(torch.nn.Module):
     def forward(self, x):
+        x = x.contiguous()
         out = torch.empty_like(x)
         lib.twice(x, out, x.numel())
         return out

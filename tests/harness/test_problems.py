@@ -10,6 +10,7 @@ import pytest
 from harness import Evaluation
 from harness.errors import ProblemError
 from harness.problem import check_source, load_problem
+from harness.worker.environment import available_memory
 
 Evaluate = Callable[..., Evaluation]
 
@@ -42,8 +43,17 @@ def problem(result: str = "x + 1", inputs: str = "[torch.rand(100)]", more: str 
         (problem(inputs="1 / 0"), "ZeroDivisionError"),
         (problem(result="3"), "no tensor with elements"),
         (problem(result="exit()"), "SystemExit"),
-        (problem(more="META = {'shapes': [1]}"), "not supported yet"),
-        (problem(more="META = {'backward': True}"), "not supported yet"),
+        (problem(more="META = {'shapes': 3}"), "not a list"),
+        (problem(more="META = {'shapes': [1]}"), "META['shapes'][0] is not a dictionary"),
+        (problem(more="META = {'shapes': [{'sizes': {}}]}"), "unknown keys: sizes"),
+        (problem(more="META = {'shapes': [{'globals': {'n': 1}}]}"), "sets n, which the problem does not"),
+        (problem(more="META = {'shapes': [{'globals': {'Model': 1}}]}"), "sets Model, which is no size"),
+        (problem(more="META = {'shapes': [{'weight': 0}]}"), "no positive number"),
+        (problem(more="META = {'shapes': [{}, {'name': 'x'}]}"), "two entries without globals"),
+        (problem(more="n = 1\nMETA = {'shapes': [{'name': 'main', 'globals': {'n': 2}}]}"), "'main' twice"),
+        (problem(more="META = {'backward': 1}"), "neither True nor False"),
+        (problem(result="x > 0", more="META = {'backward': True}"), "no output has a gradient"),
+        (problem(more="META = {'precision': 'bf16'}"), "none of float32, tf32"),
         (problem(more="META = {'tolerence': 1}"), "unknown keys: tolerence"),
         (problem(more="META = {'tolerance': {'float31': 1}}"), "float31"),
         (problem(more="META = {'notes': 3}"), "not a text"),
@@ -116,7 +126,7 @@ def test_reference_with_a_domain_is_not_pushed_out_of_it(evaluate: Evaluate) -> 
         ("x.log()", "[torch.rand(50) - 0.5]", "torch.log(x)"),
         ("x.bfloat16() * 3", "[torch.randn(500)]", "(x * 3).bfloat16()"),
         ("x.to(torch.complex64) * 2j", "[torch.randn(50)]", "torch.complex(x * 0, 2 * x)"),
-        ("x.mean()", "[torch.randn(50, dtype=torch.float64)]", "x.sum() / 50"),
+        ("x.mean()", "[torch.randn(50, dtype=torch.float64)]", "x.sum() / x.numel()"),
         ("x.view(-1)", "[torch.randn(5, 10)]", "x.reshape(-1)"),
     ],
 )
@@ -148,3 +158,28 @@ def test_load_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         load_problem(tmp_path / "binary.py")
     with pytest.raises(ProblemError, match="get_inputs"):
         check_source("class Model: pass\ndef get_init_inputs(): return []")
+
+
+def test_a_problem_that_does_not_fit_into_memory(evaluate: Evaluate) -> None:
+    result = evaluate(problem(inputs="[torch.zeros(1 << 42)]"), CANDIDATE.format("x + 1"))
+    assert result.status == "harness_error"
+    assert "more memory than this machine has left" in result.reason
+
+
+def test_memory_that_is_left(tmp_path: Path) -> None:
+    """The least of what the machine and each control group have; page cache can be reclaimed."""
+    assert available_memory(tmp_path) is None
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   4096 kB\n")
+    assert available_memory(tmp_path) == 4 << 20
+    (tmp_path / "proc/self/cgroup").write_text("4:memory:/old\n0::/job/step\n")
+    group = tmp_path / "sys/fs/cgroup/job"
+    (group / "step").mkdir(parents=True)
+    for name, text in (
+        ("max", "3000000"),
+        ("current", "2500000"),
+        ("stat", "anon 5\ninactive_file 200000\n"),
+    ):
+        (group / f"memory.{name}").write_text(text)
+    (group / "step/memory.max").write_text("max")
+    assert available_memory(tmp_path) == 700_000

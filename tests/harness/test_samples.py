@@ -16,7 +16,6 @@ pytestmark = pytest.mark.full
 # Correct by every test that this version makes; what is missing is said. None of them may gain a speedup.
 NOT_YET_REJECTED = {
     "env_phase": "no phase is ever named to a candidate, so it does its work",
-    "shape_hardcode": "other shapes than the problem's are not tried",
     "try_fallback": "nothing looks at whether a kernel was launched",
 }
 

@@ -81,3 +81,8 @@ def test_rounding_is_no_randomness(executor: LocalExecutor) -> None:
 def test_invalid_problem(executor: LocalExecutor) -> None:
     with pytest.raises(ProblemError, match="missing"):
         executor.check(problem("return x.missing"))
+
+
+def test_inputs_that_are_not_contiguous(executor: LocalExecutor) -> None:
+    source = problem("return torch.softmax(x * self.weight, -1)", "[torch.randn(64, 64)[:, ::2]]")
+    assert executor.check(source) == []
