@@ -26,7 +26,7 @@ from harness.worker.machine import (
     undisturbed,
 )
 from harness.worker.model import Evaluation, Status
-from harness.worker.profiles import look_closer
+from harness.worker.profiles import look_closer, no_profiler
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
 from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
 from harness.worker.stats import ratio_interval, summary
@@ -63,6 +63,8 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
             _time(trial)
         if trial.device != "cpu" and (trial.request.policy == "pure" or trial.request.profile != "none"):
             look_closer(trial)
+        elif trial.request.profile != "none":
+            no_profiler(trial)
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
