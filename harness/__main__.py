@@ -54,6 +54,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         ("profile", model.Profile),
     ):
         evaluate.add_argument(f"--{name}", choices=get_args(choices), default=getattr(_DEFAULTS, name))
+    evaluate.add_argument("--emit", type=Path, metavar="DIR", help="a folder for what compilers made")
     evaluate.add_argument("--rounds", type=int, default=_DEFAULTS.rounds)
     evaluate.add_argument(
         "--timing-budget", type=float, default=_DEFAULTS.timing_budget_s, metavar="S", help="0: do not time"
@@ -124,10 +125,10 @@ def _evaluate(options: argparse.Namespace) -> int:
             timing_budget_s=options.timing_budget,
             policy=options.policy,
             precision=options.precision,
-            profile=options.profile,
+            profile="static" if options.emit and options.profile == "none" else options.profile,
         )
         with LocalExecutor(options.cache, options.require_sandbox, ahead=options.target) as executor:
-            evaluation = executor.evaluate(request)
+            evaluation = executor.evaluate(request, options.emit)
     if options.as_json:
         _emit(evaluation.to_json())
     else:

@@ -86,17 +86,20 @@ class LocalExecutor:
         """The verdict on a candidate: `compiled` at best where the target's device is not here. Raises
         TargetUnknown, TargetUnavailable; everything else is a status.
 
-        Where candidates are only compiled, what compilers made (ptx, sass …) is written into the folder
-        `texts`.
+        What compilers made (ptx, sass …) is written into the folder `texts`: where candidates are compiled
+        only, and on a device for those that are correct, if a profile is asked for.
         """
         target = get_target(request.target)
         present = target.available()[0]
         if not present and not target.compiles()[0]:
             self.require(request.target)
         require_sandbox = self.require_sandbox or request.require_sandbox
-        more = {"request": asdict(request), "require_sandbox": require_sandbox}
-        if not present:
-            more |= {"target": target.plain(), "texts": texts is not None}
+        more = {
+            "request": asdict(request),
+            "require_sandbox": require_sandbox,
+            "target": target.plain(),
+            "texts": texts is not None,
+        }
         try:
             answer = self._ask("evaluate" if present else "compile", more, None, target)
         except ExecutorError as error:

@@ -100,12 +100,12 @@ class CudaLibrary:
 
 
 class Kernel:
-    """One kernel; `launches` keeps the (grid, block, shared) of those that were only checked."""
+    """One kernel; the keys of `launches` are each (grid, block, shared) that it was launched with."""
 
     def __init__(self, library: CudaLibrary, entry: str) -> None:
         self.library, self.entry = library, entry
         self.parameters = library.parameters[entry]
-        self.launches: list[tuple[tuple[int, ...], tuple[int, ...], int]] = []
+        self.launches: dict[tuple[tuple[int, ...], tuple[int, ...], int], None] = {}
         self._handles: dict[int, ctypes.c_void_p] = {}  # by device, like the next
         self._most_shared: dict[int, int] = {}
 
@@ -131,10 +131,8 @@ class Kernel:
             _convert(kind, size, argument, i)
             for i, ((kind, size), argument) in enumerate(zip(self.parameters, arguments, strict=True))
         ]
-        if not self.library.here:
-            self.launches.append((grid, block, shared))
-            return
-        if 0 in grid:
+        self.launches[grid, block, shared] = None
+        if not self.library.here or 0 in grid:
             return
         import torch
 

@@ -33,6 +33,15 @@ class PrecisionChoice(StrEnum):
     as_declared = "as-declared"
 
 
+class ProfileChoice(StrEnum):
+    """How closely a candidate is looked at."""
+
+    none = "none"
+    static = "static"
+    light = "light"
+    deep = "deep"
+
+
 _SEVERITY_STYLE = {"error": "red", "reject": "red", "warning": "yellow", "info": "dim"}
 
 
@@ -54,6 +63,16 @@ def evaluate(
         PrecisionChoice,
         typer.Option(help="What float32 is held to: itself, TF32 on both sides, or what META says."),
     ] = PrecisionChoice.strict,
+    profile: Annotated[
+        ProfileChoice,
+        typer.Option(
+            help="Figures of the compiler (static), also of a profiler (light), also counters (deep)."
+        ),
+    ] = ProfileChoice.none,
+    emit_to: Annotated[
+        Path | None,
+        typer.Option("--emit", help="A folder for what compilers made: ttir, ttgir, ptx, sass, amdgcn …"),
+    ] = None,
     require_sandbox: Annotated[
         bool, typer.Option("--require-sandbox", help="Fail rather than run with a weaker sandbox.")
     ] = False,
@@ -67,7 +86,7 @@ def evaluate(
     """
     from cli.files import read_source
     from cli.progress import activity
-    from harness import Evaluation, EvaluationRequest
+    from harness import Evaluation, EvaluationRequest, LocalExecutor
     from harness.errors import ProblemError
     from harness.problem import load_problem
     from harness.target import get_target
@@ -91,12 +110,18 @@ def evaluate(
             baseline=baseline.value,
             measure_compile=baseline is BaselineChoice.compile,
             precision=precision.value,
+            profile=("static" if emit_to and profile is ProfileChoice.none else profile.value),
         )
         with (
             executor(state_of(context), where, require_sandbox=require_sandbox) as judge,
             activity("judging the candidate"),
         ):
-            evaluation = judge.evaluate(request)
+            if emit_to is None:
+                evaluation = judge.evaluate(request)
+            elif isinstance(judge, LocalExecutor):
+                evaluation = judge.evaluate(request, emit_to)
+            else:
+                raise typer.BadParameter("--emit works with the local executor only")
     if as_json:
         emit(evaluation.to_json())
     else:
@@ -150,7 +175,28 @@ def _rows(evaluation: Evaluation) -> list[tuple[str, str]]:
             k: c[k] for k in ("rounds", "max_abs_err", "max_rel_err", "atol", "rtol") if c.get(k) is not None
         }
         rows.append(("correctness", ", ".join(f"{k} {v:.3g}" for k, v in known.items())))
+    if e.profile:
+        rows += _profile_rows(e.profile)
     if e.custom_kernel_share is not None:
         rows.append(("time in custom kernels", f"{100 * e.custom_kernel_share:.0f} %"))
     rows.append(("where", ", ".join(x for x in (e.target, e.device) if x)))
     return rows
+
+
+def _profile_rows(profile: dict[str, Any]) -> list[tuple[str, str]]:
+    """One line for each kernel and configuration that a compiler gave figures for, and what is missing."""
+    rows = []
+    for kernel in profile.get("static", []):
+        config = kernel.get("config", {})
+        chosen = {**config.get("constexprs", {}), **{k: v for k, v in config.items() if k != "constexprs"}}
+        parts = [f"{kernel['registers']} registers"] if "registers" in kernel else []
+        parts.append(f"{kernel.get('shared_bytes', 0)} bytes shared")
+        spilled = sum(kernel.get("spills", {}).values())
+        parts += [f"spills {spilled}"] if spilled else []
+        if "occupancy" in kernel:
+            occupancy = kernel["occupancy"]
+            parts.append(f"occupancy {occupancy['share']:.0%} ({', '.join(occupancy['limited_by'])})")
+        parts += [f"{count} {name}" for name, count in kernel.get("tensor_core", {}).items()]
+        settings = " ".join(f"{k}={v}" for k, v in chosen.items())
+        rows.append((str(kernel.get("name", "kernel")), f"{settings}: {', '.join(parts)}"))
+    return rows + [("missing", str(what)) for what in profile.get("missing", [])]

@@ -19,12 +19,9 @@ from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict
 COMPILE_SHARE = 0.75  # of the build limit, after which further configurations are left out
 
 
-def compile_candidate(
-    trial: Trial, target: dict[str, Any], *, require_sandbox: bool, texts: bool
-) -> Evaluation:
-    """The verdict; raises nothing that a problem or a candidate can cause. With `texts`, what the compiler
-    made is left for `artifacts`.
-    """
+def compile_candidate(trial: Trial, *, require_sandbox: bool) -> Evaluation:
+    """The verdict; raises nothing that a problem or a candidate can cause."""
+    target = trial.target
     result = trial.result
     result.device = f"none: compiled for {target['architecture']} on {environment.cpu_name()}"
     result.environment = environment.facts()
@@ -35,8 +32,6 @@ def compile_candidate(
         compiled = _compile(trial, target, interface)
         _compare(interface, compiled)
         result.profile = _profile(trial, target, compiled)
-        if texts:
-            trial.candidate.ask({"op": "texts"}, LOAD_LIMIT_S)
         result.status, result.reason = "compiled", _summary(trial, target, compiled)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
@@ -112,13 +107,13 @@ def _compare(interface: dict[str, Any], compiled: dict[str, Any]) -> None:
 
 
 def _profile(trial: Trial, target: dict[str, Any], compiled: dict[str, Any]) -> dict[str, Any]:
-    found, missing = read_figures(trial, target["limits"], len(compiled["kernels"]))
-    for figures in found:
+    profile = read_figures(trial, len(compiled["kernels"]))
+    for figures in profile["static"]:
         _within(figures, target)
-    missing = [*compiled["missing"], *missing]
+    profile["missing"] += compiled["missing"]
     if trial.request.profile in ("light", "deep"):
-        missing.append(f"{trial.request.profile}: needs the device")
-    return {"level": "static", "architecture": target["architecture"], "static": found, "missing": missing}
+        profile["missing"].append(f"{trial.request.profile}: needs the device")
+    return profile
 
 
 def _within(figures: dict[str, Any], target: dict[str, Any]) -> None:

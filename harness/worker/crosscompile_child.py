@@ -94,7 +94,7 @@ class CompileServer(CandidateServer):
             stopped = _where(error, str(self.path))
         self.figures.grids = launches.grids
         return {
-            **self.figures.collect(crosscompile_cuda.kernels()),
+            **self.figures.collect(crosscompile_cuda.extensions()),
             "assumed": device.assumed,
             "stopped": stopped,
             "failed": launches.failed,

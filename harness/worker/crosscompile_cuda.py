@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,33 +121,9 @@ def install(target: dict[str, Any], scratch: Path) -> list[str]:
     return missing
 
 
-def kernels() -> list[Compiled]:
-    """CUDA C++ kernels compiled so far: one entry for each way in which one was launched."""
-    found = list(_extensions)
-    binding = sys.modules.get("harness.native_cuda")
-    for library in binding.loaded if binding is not None else ():
-        for entry in library.parameters:
-            used = [k for k in library.kernels.values() if k.entry == entry]
-            shapes = list(dict.fromkeys(shape[1:] for kernel in used for shape in kernel.launches))
-            found += [_launched(library, entry, *shape) for shape in shapes or [((), 0)]]
-    return found
-
-
-def _launched(library: Any, entry: str, block: tuple[int, ...], shared: int) -> Compiled:
-    threads = 1
-    for n in block:
-        threads *= n
-    return Compiled(
-        name=entry,
-        language="cuda",
-        architecture=library.architecture,
-        key=f"{entry} {block} {shared}",
-        config={"block": list(block), "dynamic_shared_bytes": shared} if block else {},
-        warps=-(-threads // 32) if block else None,
-        dynamic_shared_bytes=shared,
-        texts={"ptx": library.binary.ptx},
-        binaries={"cubin": library.binary.cubin},
-    )
+def extensions() -> list[Compiled]:
+    """The kernels of the extensions that were compiled so far."""
+    return list(_extensions)
 
 
 def _kernels_of(cubin: bytes, architecture: str) -> list[Compiled]:

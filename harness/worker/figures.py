@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from harness.worker.side import ChildFailure
 from harness.worker.static_profile import ARTIFACTS, MOST_KERNELS
 from harness.worker.trial import Trial
 
@@ -18,9 +19,18 @@ FIGURES_LIMIT_S = 60.0
 MOST_ARTIFACT_BYTES = 64 << 20
 
 
-def read_figures(trial: Trial, limits: dict[str, int], count: int) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the compiler says about the first `count` kernels (see `static_profile.figures`), and what is
-    missing. Raises ChildFailure.
+def static_profile(trial: Trial) -> dict[str, Any]:
+    """What compilers say about the kernels that a candidate has run on a device."""
+    try:
+        compiled = trial.candidate.ask({"op": "kernels"}, FIGURES_LIMIT_S, what="looking for kernels")
+        return read_figures(trial, len(listed(compiled, "kernels")))
+    except ChildFailure as failure:
+        return {"level": "static", "static": [], "missing": [f"static: {failure}"]}
+
+
+def read_figures(trial: Trial, count: int) -> dict[str, Any]:
+    """A static profile of the first `count` kernels (see `static_profile.figures`), with what is missing.
+    Raises ChildFailure.
     """
     deadline = time.monotonic() + FIGURES_LIMIT_S
     found: list[dict[str, Any]] = []
@@ -30,12 +40,14 @@ def read_figures(trial: Trial, limits: dict[str, int], count: int) -> tuple[list
         if left <= 0:
             missing.append(f"figures of {count - index} of {count} kernels: no time was left")
             break
-        message = {"op": "figures", "index": index, "limits": limits}
+        message = {"op": "figures", "index": index, "limits": trial.target["limits"]}
         answer = trial.candidate.ask(message, max(left, 1.0), what="reading what was compiled")
         if isinstance(answer.get("figures"), dict):
             found.append(answer["figures"])
         missing += [str(m)[:200] for m in listed(answer, "missing") if m not in missing]
-    return found, missing
+    if trial.texts:
+        trial.candidate.ask({"op": "texts"}, FIGURES_LIMIT_S)
+    return {"level": "static", "static": found, "missing": missing}
 
 
 def listed(answer: dict[str, Any], name: str) -> list[Any]:

@@ -27,7 +27,7 @@ from harness.worker.machine import (
     undisturbed,
 )
 from harness.worker.model import Evaluation, Status
-from harness.worker.profiles import look_closer
+from harness.worker.profiles import look_closer, no_profiler
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
 from harness.worker.shapes import look_at_other_inputs
 from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
@@ -61,6 +61,8 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         _judge_shape(trial)
         if trial.device != "cpu" and (trial.request.policy == "pure" or trial.request.profile != "none"):
             look_closer(trial)
+        elif trial.request.profile != "none":
+            no_profiler(trial)
         look_for_evidence(trial)
         look_at_other_inputs(trial, _judge_shape)
         result.status, result.reason = "correct", _summary(trial)

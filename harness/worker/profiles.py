@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.worker.deep_profile import NoCounters, hardware_counters
 from harness.worker.device_profile import SHOWN, kernel_table, own_share
+from harness.worker.figures import static_profile
 from harness.worker.side import ChildFailure
 from harness.worker.trial import Trial, Verdict
 
@@ -13,14 +14,18 @@ CALLS = 3
 
 
 def look_closer(trial: Trial) -> None:
-    """Fills `custom_kernel_share` and, from level `light` on, `profile`."""
+    """Fills `custom_kernel_share` and `profile`."""
     level = trial.request.profile
     table, missing = _kernels(trial)
     trial.result.custom_kernel_share = own_share(table)
     if trial.request.policy == "pure":
         _only_own(table)
-    if level in ("none", "static"):
+    if level == "none":
         return
+    static = trial.result.profile = static_profile(trial)
+    if level == "static":
+        return
+    missing += static["missing"]
     found: dict[str, Any] = {"level": level, "kernels": table[:SHOWN], "missing": missing}
     if level == "deep":
         trial.flag("deep-profile", "info", "hardware counters were read outside of the jail's privileges")
@@ -28,7 +33,14 @@ def look_closer(trial: Trial) -> None:
             found["counters"] = hardware_counters(trial)
         except NoCounters as error:
             missing.append(str(error))
-    trial.result.profile = {**(trial.result.profile or {}), **found}
+    trial.result.profile = {**static, **found}
+
+
+def no_profiler(trial: Trial) -> None:
+    """On a CPU nothing looks into kernels."""
+    level = trial.request.profile
+    missing = [f"{level}: no profiler for the target {trial.request.target}"]
+    trial.result.profile = {"level": level, "kernels": [], "missing": missing}
 
 
 def _kernels(trial: Trial) -> tuple[list[dict[str, Any]], list[str]]:

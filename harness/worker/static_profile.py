@@ -7,6 +7,7 @@ and on plain CUDA binaries.
 from __future__ import annotations
 
 import gc
+import math
 import re
 import sys
 from collections import Counter
@@ -58,6 +59,33 @@ def triton_kernels() -> list[Compiled]:
         for caches in function.device_caches.values():
             found += [_of_triton(function, k) for k in caches[0].values() if hasattr(k, "asm")]
     return found
+
+
+def cuda_kernels() -> list[Compiled]:
+    """The kernels of `load_cuda` in this process: one entry for each shape of block that was launched."""
+    binding = sys.modules.get("harness.native_cuda")
+    found = []
+    for library in binding.loaded if binding is not None else ():
+        for entry in library.parameters:
+            used = [kernel for kernel in library.kernels.values() if kernel.entry == entry]
+            shapes = dict.fromkeys(shape[1:] for kernel in used for shape in kernel.launches)
+            found += [_of_cuda(library, entry, *shape) for shape in shapes or [((), 0)]]
+    return found
+
+
+def _of_cuda(library: Any, entry: str, block: tuple[int, ...], shared: int) -> Compiled:
+    warp = 32
+    return Compiled(
+        name=entry,
+        language="cuda",
+        architecture=library.architecture,
+        key=f"{entry} {block} {shared}",
+        config={"block": list(block), "dynamic_shared_bytes": shared} if block else {},
+        warps=-(-math.prod(block) // warp) if block else None,
+        dynamic_shared_bytes=shared,
+        texts={"ptx": library.binary.ptx},
+        binaries={"cubin": library.binary.cubin},
+    )
 
 
 def _of_triton(function: Any, kernel: Any) -> Compiled:
@@ -188,7 +216,7 @@ class KernelFigures:
 
     def collect(self, more: Sequence[Compiled] = ()) -> dict[str, Any]:
         """The names of the kernels; the other questions are about them by number."""
-        self._kernels = [*triton_kernels(), *more]
+        self._kernels = [*triton_kernels(), *cuda_kernels(), *more]
         return {"kernels": [kernel.name for kernel in self._kernels][:MOST_KERNELS]}
 
     def figures(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -102,6 +102,7 @@ def _answer(kind: str, device: str, channel: Channel) -> None:
 
 def _evaluate(channel: Channel, device: str) -> None:
     from harness.worker.candidate import CandidateServer
+    from harness.worker.figures import artifacts
     from harness.worker.judge import judge
     from harness.worker.model import EvaluationRequest
     from harness.worker.processes import fork_jailed, kill_descendants
@@ -128,6 +129,7 @@ def _evaluate(channel: Channel, device: str) -> None:
     rng = random.SystemRandom()
     sides = Side(reference, rng, device), Side(candidate, rng, device)
     trial = Trial(request, *sides, _folder(scratch / "candidate"), device)
+    trial.target, trial.texts = message["target"], message["texts"]
     torch.set_num_threads(trial.threads)
     keep_freed_memory()
     _enter(trial.reference, message)
@@ -135,7 +137,7 @@ def _evaluate(channel: Channel, device: str) -> None:
         evaluation = judge(trial, require_sandbox=message["require_sandbox"])
     finally:
         kill_descendants()
-    channel.send({"evaluation": evaluation.to_json()})
+    channel.send({"evaluation": evaluation.to_json(), "texts": artifacts(trial.scratch)})
 
 
 def _compile(channel: Channel, _: str) -> None:
@@ -162,12 +164,11 @@ def _compile(channel: Channel, _: str) -> None:
     sides = Side(reference, rng), Side(candidate, rng)
     scratch = _folder(Path(message["scratch"]) / "candidate")
     trial = Trial(EvaluationRequest(**message["request"]), *sides, scratch)
+    trial.target, trial.texts = message["target"], message["texts"]
     trial.device = "cuda"  # what the candidate is for; nothing here is on a device
     _enter(trial.reference, message)
     try:
-        evaluation = compile_candidate(
-            trial, message["target"], require_sandbox=message["require_sandbox"], texts=message["texts"]
-        )
+        evaluation = compile_candidate(trial, require_sandbox=message["require_sandbox"])
     finally:
         kill_descendants()
     channel.send({"evaluation": evaluation.to_json(), "texts": artifacts(scratch)})

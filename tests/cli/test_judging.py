@@ -168,3 +168,31 @@ def test_prompt_for_people_within_a_budget(library: Any, files: Path) -> None:
     none = library("prompt", files / "problem.py", "--budget", "500", "--json")
     assert none.code == 2
     assert none.json["error"]["type"] == "BudgetTooSmall"
+
+
+def test_compiled_for_a_device_that_is_not_here(cli: Any, files: Path) -> None:
+    pytest.importorskip("triton")
+    (files / "triton.py").write_text(
+        "import torch, triton\n"
+        "import triton.language as tl\n"
+        "@triton.jit\n"
+        "def kernel(x, y, n, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y + i, tl.maximum(tl.load(x + i, mask=i < n), 0.0) * 2 + 1, mask=i < n)\n"
+        "class ModelNew(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        y = torch.empty_like(x)\n"
+        "        kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)\n"
+        "        return y\n"
+    )
+    target = "amd:gfx942"  # this version runs on no AMD device
+    arguments = ("eval", files / "problem.py", files / "triton.py", "--target", target)
+    result = cli(*arguments, "--emit", files / "made", "--json")
+    assert result.code == 0, result.err
+    assert result.json["status"] == "compiled"
+    assert not result.json["timed"]
+    assert result.json["profile"]["static"][0]["registers"] > 0
+    assert list((files / "made").glob("*.amdgcn"))
+    result = cli(*arguments)
+    assert "registers" in result.out
+    assert "occupancy" in result.out

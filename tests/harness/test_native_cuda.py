@@ -46,7 +46,7 @@ def test_arguments_are_checked_against_the_kernel() -> None:
     good: list[Any] = [Tensor(True), 1 << 40, -1, 1.5, 2, True, bytes(8)]
     library.kernel[4, (32, 2), 100 << 10](*good)
     library.plain[1, 1](5)
-    assert library.kernel.launches == [((4, 1, 1), (32, 2, 1), 100 << 10)]
+    assert list(library.kernel.launches) == [((4, 1, 1), (32, 2, 1), 100 << 10)]
     for place, value, error, text in (
         (0, 5.0, TypeError, "argument 0 is a float"),
         (0, Tensor(False), ValueError, "on cpu, not on a CUDA device"),
