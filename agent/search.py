@@ -77,7 +77,7 @@ class Search:
         from harness.problem import load_problem
 
         self._executor.require(self._settings.target)  # before anything is run or stored for it
-        problem = load_problem(self._settings.problem)
+        problem = load_problem(self._settings.problem, self._kb.home / "cache")
         facts = self._executor.describe(problem.source, problem.name)
         run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:4]}"
         root = self._store.create(run_id, problem.name, problem.source, facts.to_json(), self._settings)

@@ -14,6 +14,8 @@ def complete_target(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+PROBLEM_HELP = "A KernelBench-style Python file, kernelbench:LEVEL/ID or aten:OP."
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 TargetOption = Annotated[
     str,

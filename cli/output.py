@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +101,18 @@ def speedup(value: float | None, interval: tuple[float, float] | list[float] | N
     if value is None:
         return "–"
     return f"{value:.2f}x" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
+
+
+_SEVERITY_STYLE = {"reject": "red", "warning": "yellow", "info": "dim"}
+
+
+def show_flags(console: Console, flags: Sequence[Mapping[str, Any]]) -> None:
+    """One line for each flag, the grave ones first."""
+    order = [*_SEVERITY_STYLE]
+    for flag in sorted(flags, key=lambda f: order.index(f["severity"]) if f["severity"] in order else 0):
+        line = f"{flag['severity']:<8} {flag['rule']}: {flag['detail']}"
+        style = _SEVERITY_STYLE.get(flag["severity"], "red")
+        console.print(clean(line), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def _console(*, stderr: bool) -> Console:

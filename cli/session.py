@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import typer
 
     from harness import Executor
+    from harness.problem_checks import CheckedExecutor
     from kb import KnowledgeBase, Settings
 
 
@@ -61,11 +62,14 @@ def open_runs(state: AppState) -> Iterator[KnowledgeBase]:
 
 
 @contextlib.contextmanager
-def executor(state: AppState, where: str = "local", *, require_sandbox: bool = False) -> Iterator[Executor]:
+def executor(
+    state: AppState, where: str = "local", *, require_sandbox: bool = False
+) -> Iterator[CheckedExecutor]:
     """The judge: on this machine (its compiled artefacts stay under the home folder), or the workers of a
     folder.
     """
     from harness import LocalExecutor, SpoolExecutor
+    from harness.problem_checks import CheckedExecutor
 
     kind, _, folder = where.partition(":")
     judge: Executor
@@ -75,5 +79,5 @@ def executor(state: AppState, where: str = "local", *, require_sandbox: bool = F
         judge = SpoolExecutor(Path(folder).expanduser(), require_sandbox)
     else:
         raise UsageProblem(f"unknown executor {where!r}", "write local, or spool:DIR")
-    with contextlib.closing(judge):
-        yield judge
+    with contextlib.closing(CheckedExecutor(judge, state.settings().home / "cache")) as checked:
+        yield checked

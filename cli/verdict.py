@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.problem_checks import weaknesses
+
 
 @dataclass(frozen=True)
 class Speed:
@@ -54,8 +56,26 @@ def verdict(candidates: Sequence[Mapping[str, Any]], best: Mapping[str, Any] | N
         if not others:
             return Verdict("warn", "Only the compiler's own code was correct; this run found nothing better.")
         return Verdict("warn", "No better than the compiler: its own code is the fastest correct candidate.")
-    eager = against(best["evaluation"], "eager")
-    compiled = against(best["evaluation"], "compile")
+    return claim(best["evaluation"])
+
+
+def problem_weaknesses(candidates: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the evaluations of a run say against its problem, each thing once."""
+    found = (weaknesses(c["evaluation"].get("flags") or []) for c in candidates)
+    return list(dict.fromkeys(detail for details in found for detail in details))
+
+
+def claim(evaluation: Mapping[str, Any]) -> Verdict:
+    """What a correct candidate's evaluation proves, and what speaks against believing it."""
+    found = _measured(evaluation)
+    weak = weaknesses(evaluation.get("flags") or [])
+    if not weak or evaluation.get("speedup") is None:
+        return found
+    return Verdict("warn", f"{found.text} But the problem is weak: {'; '.join(weak)}.")
+
+
+def _measured(evaluation: Mapping[str, Any]) -> Verdict:
+    eager, compiled = against(evaluation, "eager"), against(evaluation, "compile")
     if eager is None:
         return Verdict("warn", "A correct kernel was found; it was not timed.")
     if not eager.proven:

@@ -1,16 +1,18 @@
-"""Where a problem comes from: a path, `kernelbench:LEVEL/ID`."""
+"""Where a problem comes from: a path, `kernelbench:LEVEL/ID`, `aten:OP`."""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import ProblemError
 
 SIZE_LIMIT = 4 << 20
+ATEN, KERNELBENCH = "aten:", "kernelbench:"
 KERNELBENCH_VARIABLE = "KERNELEVOLVE_KERNELBENCH"
 _REQUIRED = ("Model", "get_inputs", "get_init_inputs")
 
@@ -24,13 +26,20 @@ class Problem:
     path: Path | None = None
 
 
-def load_problem(spec: str | Path) -> Problem:
+def load_problem(spec: str | Path, cache_dir: Path | None = None) -> Problem:
     """Reads a problem and checks that it could be one, without running it.
 
-    `spec` is a path, or `kernelbench:LEVEL/ID` for a file of a KernelBench checkout to which the environment
-    variable KERNELEVOLVE_KERNELBENCH points. Raises ProblemError.
+    `spec` is a path; `kernelbench:LEVEL/ID` for a file of a KernelBench checkout to which the environment
+    variable KERNELEVOLVE_KERNELBENCH points; or `aten:OP[/VARIANT][:SAMPLE][@ELEMENTS]` for an operator with
+    inputs from PyTorch's OpInfo database (see `harness.opinfo`; `cache_dir` keeps what that answers). Raises
+    ProblemError.
     """
-    path = _kernelbench(str(spec)) if str(spec).startswith("kernelbench:") else Path(spec).expanduser()
+    if str(spec).startswith(ATEN):
+        from harness.opinfo import problem_source
+
+        source = problem_source(str(spec), cache_dir)
+        return Problem(re.sub(r"\W+", "_", str(spec)), source)
+    path = _kernelbench(str(spec)) if str(spec).startswith(KERNELBENCH) else Path(spec).expanduser()
     try:
         if not path.is_file():
             kind = "is a folder" if path.is_dir() else "does not exist"
@@ -70,17 +79,65 @@ def check_source(source: str, where: str = "the problem") -> None:
         )
 
 
+def expand(specs: Sequence[str]) -> list[str]:
+    """Each problem that the specs name: a folder means its Python files, `*` and the like in a path are
+    expanded, and `kernelbench:1/*` or `kernelbench:1/3-7` mean several of a level.
+
+    Raises ProblemError for a spec that names none.
+    """
+    found: list[str] = []
+    for spec in specs:
+        if spec.startswith(ATEN):
+            several = [spec]
+        elif spec.startswith(KERNELBENCH):
+            several = _kernelbench_range(spec)
+        elif Path(spec).is_dir():
+            several = [str(path) for path in sorted(Path(spec).glob("*.py")) if path.name != "__init__.py"]
+        else:
+            several = sorted(map(str, _matches(spec))) if set(spec) & set("*?[") else [spec]
+        if not several:
+            raise ProblemError(f"{spec} names no problem", "check the folder or the pattern")
+        found += several
+    return list(dict.fromkeys(found))
+
+
+def _matches(pattern: str) -> Iterator[Path]:
+    path = Path(pattern).expanduser()
+    return Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+
+
+def _kernelbench_range(spec: str) -> list[str]:
+    match = re.fullmatch(r"kernelbench:(?:level)?(\d+)/(?:(\*)|(\d+)-(\d+))", spec)
+    if match is None:
+        return [spec]
+    level, every, first, last = match.groups()
+    names = [path.name for folder in _kernelbench_folders(level) for path in folder.glob("*.py")]
+    numbers = {int(name.partition("_")[0]) for name in names if name.partition("_")[0].isdecimal()}
+    chosen = [n for n in sorted(numbers) if every or int(first) <= n <= int(last)]
+    return [f"{KERNELBENCH}{level}/{n}" for n in chosen]
+
+
+def _kernelbench_folders(level: str) -> list[Path]:
+    root = os.environ.get(KERNELBENCH_VARIABLE)
+    if not root:
+        raise ProblemError("no KernelBench checkout is known", f"set {KERNELBENCH_VARIABLE} to its folder")
+    return [
+        Path(root).expanduser() / "KernelBench" / f"level{level}",
+        Path(root).expanduser() / f"level{level}",
+    ]
+
+
 def _kernelbench(spec: str) -> Path:
     match = re.fullmatch(r"kernelbench:(?:level)?(\d+)/(\d+)", spec)
     if not match:
         raise ProblemError(
             f"{spec} is no KernelBench problem", "write kernelbench:LEVEL/ID, e.g. kernelbench:1/40"
         )
-    root = os.environ.get(KERNELBENCH_VARIABLE)
-    if not root:
-        raise ProblemError("no KernelBench checkout is known", f"set {KERNELBENCH_VARIABLE} to its folder")
     level, number = match.groups()
-    for folder in (Path(root) / "KernelBench" / f"level{level}", Path(root) / f"level{level}"):
+    folders = _kernelbench_folders(level)
+    for folder in folders:
         for path in sorted(folder.glob(f"{number}_*.py")):
             return path
-    raise ProblemError(f"{root} holds no problem {level}/{number}", f"check {KERNELBENCH_VARIABLE}")
+    raise ProblemError(
+        f"{folders[0].parent} holds no problem {level}/{number}", f"check {KERNELBENCH_VARIABLE}"
+    )

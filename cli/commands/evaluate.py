@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import ExecutorOption, JsonFlag, TargetOption
-from cli.output import clean, emit, milliseconds, out, speedup
+from cli.options import PROBLEM_HELP, ExecutorOption, JsonFlag, TargetOption
+from cli.output import clean, emit, milliseconds, out, show_flags, speedup
 from cli.session import executor, state_of
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ class ProfileChoice(StrEnum):
     deep = "deep"
 
 
-_SEVERITY_STYLE = {"error": "red", "reject": "red", "warning": "yellow", "info": "dim"}
-
-
 def register(app: typer.Typer) -> None:
     app.command("eval", epilog="Example: kernelevolve eval problem.py candidate.py --baseline compile")(
         evaluate
@@ -53,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     context: typer.Context,
-    problem: Annotated[str, typer.Argument(help="A KernelBench-style Python file.", show_default=False)],
+    problem: Annotated[str, typer.Argument(help=PROBLEM_HELP, show_default=False)],
     candidate: Annotated[Path, typer.Argument(help="A Python file with class ModelNew.", show_default=False)],
     target: TargetOption = "cpu",
     baseline: Annotated[
@@ -95,7 +92,7 @@ def evaluate(
     get_target(target)
     source = read_source(candidate, "candidate")
     try:
-        reference = load_problem(problem)
+        reference = load_problem(problem, state_of(context).settings().home / "cache")
     except ProblemError as error:
         if not Path(problem).is_file():
             raise
@@ -125,29 +122,36 @@ def evaluate(
     if as_json:
         emit(evaluation.to_json())
     else:
-        show_evaluation(out(), evaluation)
+        show_evaluation(out(), evaluation, candidate.name, verbose=state_of(context).verbose)
     raise typer.Exit(EXIT_CODES[evaluation.status])
 
 
-def show_evaluation(console: Console, evaluation: Evaluation) -> None:
-    """A compact verdict: status, numbers, flags and, after a failure, the end of the log."""
+def show_evaluation(console: Console, evaluation: Evaluation, candidate: str, *, verbose: bool) -> None:
+    """A compact verdict: status, what a speedup is worth, numbers, flags and, after a failure, the end of
+    the log, in which `candidate` names the file.
+    """
     from rich.table import Table
+
+    from cli.tracebacks import own_frames
+    from cli.verdict import claim
 
     good = evaluation.status in ("correct", "compiled")
     verdict = evaluation.status + (f": {evaluation.reason}" if evaluation.reason else "")
     console.print(clean(verdict), style="bold green" if good else "bold red", markup=False, soft_wrap=True)
+    if evaluation.speedup is not None:
+        said = claim(evaluation.to_json())
+        style = "green" if said.level == "good" else "yellow"
+        console.print(clean(said.text), style=style, markup=False, highlight=False, soft_wrap=True)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for label, value in _rows(evaluation):
         table.add_row(label, clean(value))
     console.print(table)
-    for flag in evaluation.flags:
-        style = _SEVERITY_STYLE.get(flag.get("severity", ""), "")
-        line = f"flag {flag.get('rule')} ({flag.get('severity')}): {flag.get('detail', '')}"
-        console.print(clean(line), style=style, markup=False, highlight=False, soft_wrap=True)
+    show_flags(console, evaluation.flags)
     if not good and evaluation.log.strip():
-        tail = "\n".join(clean(evaluation.log).strip().splitlines()[-20:])
+        log = evaluation.log if verbose else own_frames(evaluation.log, candidate)
+        tail = "\n".join(clean(log).strip().splitlines()[-20:])
         console.print(tail, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -156,6 +160,11 @@ def _rows(evaluation: Evaluation) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if e.speedup is not None:
         rows.append((f"speedup against {e.baseline}", f"{speedup(e.speedup, e.speedup_ci)} (95 % interval)"))
+    rows += [
+        (f"speedup against {name}", speedup(other["speedup"], (other["lo"], other["hi"])))
+        for name, other in e.speedups.items()
+        if name != e.baseline
+    ]
     if e.candidate_ms:
         ms: dict[str, Any] = e.candidate_ms
         spread = f"median {milliseconds(ms.get('median'))}, p05 {milliseconds(ms.get('p05'))}"

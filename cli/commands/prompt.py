@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import JsonFlag, TargetOption
+from cli.options import PROBLEM_HELP, JsonFlag, TargetOption
 from cli.output import clean, emit, err, out
 from cli.session import executor, knowledge_base, state_of
 
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 
 def prompt(
     context: typer.Context,
-    problem: Annotated[str, typer.Argument(help="A KernelBench-style Python file.", show_default=False)],
+    problem: Annotated[str, typer.Argument(help=PROBLEM_HELP, show_default=False)],
     target: TargetOption = "cpu",
     parent: Annotated[str | None, typer.Option(help="Continue from this node of an earlier run.")] = None,
     budget: Annotated[int | None, typer.Option(min=500, help="Token budget of the prompt.")] = None,
@@ -35,7 +35,7 @@ def prompt(
 
     state = state_of(context)
     place = Place.of(target, state.settings().home / "cache")
-    reference = load_problem(problem)
+    reference = load_problem(problem, state.settings().home / "cache")
     with knowledge_base(state) as kb:
         origin = _origin(kb, parent) if parent else {}
         with executor(state) as judge, activity("running and tracing the reference"):

@@ -73,7 +73,7 @@ def list_runs(context: typer.Context, as_json: JsonFlag = False) -> None:
 def show_run(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:
     """Show one run and its steps."""
     from cli.rundata import load_run
-    from cli.verdict import verdict
+    from cli.verdict import problem_weaknesses, verdict
 
     with open_runs(state_of(context)) as kb:
         data = load_run(kb, run)
@@ -91,7 +91,14 @@ def show_run(context: typer.Context, run: RunArgument, as_json: JsonFlag = False
             "compiler_made",
         )
         nodes = [{key: row[key] for key in keys} for row in rows]
-        emit({**jsonable(info), "nodes": nodes, "skipped": data.skipped})
+        emit(
+            {
+                **jsonable(info),
+                "nodes": nodes,
+                "skipped": data.skipped,
+                "problem_weaknesses": problem_weaknesses(rows),
+            }
+        )
         return
     from rich.table import Table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.errors import Interrupted, UsageProblem
-from cli.options import ExecutorOption, JsonFlag, complete_target
+from cli.options import PROBLEM_HELP, ExecutorOption, JsonFlag, complete_target
 from cli.output import clean, emit, milliseconds, out, speedup
 from cli.session import executor, knowledge_base, state_of
 
@@ -29,7 +29,7 @@ def search(
     context: typer.Context,
     problem: Annotated[
         str | None,
-        typer.Argument(help="A KernelBench-style Python file (not with --resume).", show_default=False),
+        typer.Argument(help=PROBLEM_HELP + " Not with --resume.", show_default=False),
     ] = None,
     target: Annotated[
         str, typer.Option("--target", "-t", help="Where the kernel runs.", autocompletion=complete_target)
@@ -60,6 +60,9 @@ def search(
     Exit code 0: a correct kernel was found; 1: none was.
     """
     from cli.search_progress import SearchProgress
+    from cli.verdict import problem_weaknesses
+    from harness.problem import load_problem
+    from harness.problem_checks import stored
 
     state = state_of(context)
     if (problem is None) == (resume is None):
@@ -86,7 +89,13 @@ def search(
                     seed=seed,
                     budget_tokens=budget_tokens,
                 )
-                result = Search(kb, judge, settings, on_event=progress.on_event).run()
+                begun = Search(kb, judge, settings, on_event=progress.on_event)
+                judge.require(target)
+                reference = load_problem(str(problem), judge.cache_dir)
+                if stored(judge.cache_dir, reference.source) is None:
+                    progress.activity("looking for weaknesses of the problem")
+                    judge.check(reference.source, reference.name)
+                result = begun.run()
         except KeyboardInterrupt:
             if progress.run_id is None:
                 raise
@@ -100,7 +109,8 @@ def search(
         contents = collect(kb, result.run_id)
         report = write(contents, report_path(kb, result.run_id))
     if as_json:
-        emit({**result.to_json(), "report": report})
+        weak = problem_weaknesses(contents["nodes"])
+        emit({**result.to_json(), "report": report, "problem_weaknesses": weak})
     else:
         _show(result, report, contents["verdict"].text)
     if result.best is None:
