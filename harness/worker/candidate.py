@@ -14,6 +14,8 @@ import torch
 from harness.worker import interpreter, sandbox
 from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded
 from harness.worker.device_profile import profile_calls
+from harness.worker.experiments import Experiments
+from harness.worker.integrity import Watch, running_threads
 from harness.worker.static_profile import KernelFigures
 from harness.worker.values import unpack
 from harness.worker.wire import Channel
@@ -28,6 +30,8 @@ class CandidateServer(Server):
         self.model: Any = None
         self.figures = KernelFigures(lambda: self.path.parent)
         self.handlers |= self.figures.handlers
+        self.watch: Watch | None = None
+        self.tried: Experiments | None = None
         self.handlers |= {
             "jail": self.jail,
             "build": self.build,
@@ -35,6 +39,9 @@ class CandidateServer(Server):
             "load_state": self.load_state,
             "save_state": self.save_state,
             "profile": self.profile,
+            "integrity": lambda _: self.integrity(),
+            "experiments": lambda _: self.experiments(),
+            "seen": lambda _: self.tried.seen if self.tried else {},
         }
 
     def jail(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -59,6 +66,7 @@ class CandidateServer(Server):
         """Imports the candidate, constructs ModelNew under the reference's seed and lists its state."""
         if os.environ.get("TRITON_INTERPRET") == "1":
             interpreter.install()
+        self.watch = Watch()
         module = load_module("candidate", message["source"], self.path)
         make = module.__dict__.get("ModelNew")
         if make is None:
@@ -101,3 +109,18 @@ class CandidateServer(Server):
         """What the device does during calls on some slots."""
         arguments = [self.arguments[slot] for slot in message["slots"]]
         return {"rows": profile_calls(self.model, arguments, self.synchronize)}
+
+    def integrity(self) -> dict[str, Any]:
+        """What has changed in this process since before the candidate was imported."""
+        assert self.watch is not None
+        return {
+            "changes": self.watch.changes(),
+            "sources": self.watch.sources,
+            "threads": running_threads(),
+        }
+
+    def experiments(self) -> dict[str, Any]:
+        """Makes the forwards of `experiments.Experiments` callable."""
+        self.tried = Experiments(self.forwards["candidate"], self.path.parent, self.results[0])
+        self.forwards |= self.tried.forwards
+        return {"ok": True}

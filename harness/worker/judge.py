@@ -14,6 +14,7 @@ import torch
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem, start_devices
 from harness.worker.device_timing import ClockDisagreement, measure_on_device
+from harness.worker.evidence import look_for_evidence
 from harness.worker.floor import check_floor, look_at_arithmetic
 from harness.worker.inputs import rewrite
 from harness.worker.interpreted import run_configurations
@@ -63,6 +64,7 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
             _time(trial)
         if trial.device != "cpu" and (trial.request.policy == "pure" or trial.request.profile != "none"):
             look_closer(trial)
+        look_for_evidence(trial)
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason

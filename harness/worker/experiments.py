@@ -1,0 +1,121 @@
+"""In the candidate's child: further forwards, run once everything else has been measured.
+
+`observed` runs the candidate while the process looks as if it were timed, and watches its kernels and
+operators. `counted` does the latter alone. `ablated` runs it with its own kernels switched off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd.profiler import profile
+
+from harness.worker.ablation import Launches, Loaded, Mode, spoil_free_memory
+from harness.worker.kernel_names import operator_kind
+
+# What a candidate might take for the sign that it is being timed.
+_SIGNS = {
+    **{"PHASE": "timing", "STAGE": "benchmark", "MODE": "performance", "TASK": "measure", "STEP": "profile"},
+    **{"EVAL_PHASE": "timing", "EVAL_MODE": "benchmark", "RUN_MODE": "perf", "TEST_MODE": "speed"},
+    **{
+        "BENCHMARK": "1",
+        "BENCH": "1",
+        "TIMING": "1",
+        "PROFILE": "1",
+        "PERF": "1",
+        "MEASURE": "1",
+        "WARMUP": "0",
+    },
+}
+_ARGUMENTS = ["--benchmark", "--mode=timing", "--perf", "--measure", "--profile", "speed"]
+_KEPT = 64  # names of operators
+
+Forward = Callable[..., Any]
+
+
+class Experiments:
+    """Forwards by name for the server, and what the last of them saw."""
+
+    def __init__(self, forward: Forward, scratch: Path, like: list[torch.Tensor]) -> None:
+        self._forward, self._scratch, self._like = forward, scratch, like
+        self.loaded = Loaded.find(scratch)
+        self.seen: dict[str, Any] = {}
+        self.forwards: dict[str, Forward] = {
+            "observed": lambda *arguments: benchmark(lambda: self._watched("count", arguments)),
+            "counted": lambda *arguments: self._watched("count", arguments),
+            "ablated": self._ablated,
+        }
+
+    def _ablated(self, *arguments: Any) -> Any:
+        self.loaded = Loaded.find(self._scratch)  # what has been loaded since, too
+        spoil_free_memory(self._like)
+        return self._watched("skip", arguments)
+
+    def _watched(self, mode: Mode, arguments: tuple[Any, ...]) -> Any:
+        launches = Launches(self._scratch, self.loaded)
+        self.seen = {}
+        # Without Kineto, which would need a second to start.
+        with launches.watched(mode), profile(use_kineto=False) as profiler:
+            result = self._forward(*arguments)
+        self.seen = {"launches": launches.counts(), **_operators(profiler.function_events or [])}
+        return result
+
+
+def _operators(events: Any) -> dict[str, Any]:
+    """Microseconds in own code and in library operators, and the names of the latter.
+
+    Operators within a Triton launch are its interpreter's; those within a function of C++ are the library's.
+    """
+    own = library = 0.0
+    names: dict[str, float] = {}
+    for event in events:
+        kind = "own" if event.name.startswith("own:") else operator_kind(event.name)
+        if kind == "own":
+            own += event.self_cpu_time_total
+        elif kind == "library" and not _interpreted(event):
+            library += event.self_cpu_time_total
+            names[event.name] = names.get(event.name, 0.0) + event.self_cpu_time_total
+    ranked = sorted(names, key=lambda name: -names[name])
+    return {"own_us": own, "library_us": library, "library": ranked[:_KEPT]}
+
+
+def _interpreted(event: Any) -> bool:
+    parent = event.cpu_parent
+    while parent is not None:
+        if parent.name.startswith("own:triton:"):
+            return True
+        parent = parent.cpu_parent
+    return False
+
+
+@contextmanager
+def _signs() -> Iterator[None]:
+    """Environment and command line of a benchmark."""
+    environment, arguments = dict(os.environ), list(sys.argv)
+    os.environ.update(_SIGNS)
+    sys.argv[1:] = _ARGUMENTS
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv[:] = arguments
+
+
+def benchmark(call: Callable[[], Any]) -> Any:
+    """The names of its frames are part of the disguise."""
+
+    def measure_time() -> Any:
+        def do_bench() -> Any:
+            return call()
+
+        return do_bench()
+
+    with _signs():
+        return measure_time()
