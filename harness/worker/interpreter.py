@@ -1,9 +1,9 @@
 """Triton's interpreter mended: what it computes wrongly is put right, what it lets pass is found.
 
-`install` changes the interpreter of this process (only ever a candidate's child): bfloat16 is computed
-(`interpreter_bfloat16`), accesses out of bounds and races between programs end the call
-(`interpreter_memory`), the programs of a launch run in random order, and autotuned kernels take another
-configuration at every launch, so that a verdict covers them. Works with Triton 3.5 to 3.7.
+`install` changes the interpreter of this process (only ever a candidate's child): narrow floats are right
+(`interpreter_floats`), accesses out of bounds and races between programs end the call
+(`interpreter_memory`), the programs of a launch run in random order (`interpreter_grid`), and autotuned
+kernels take another configuration at every launch, so that a verdict covers them. Triton 3.5 to 3.7.
 
 Not modelled: limits of shared memory and registers, races within a program, products in reduced precision
 (`input_precision`), and speed.
@@ -63,9 +63,9 @@ def install() -> None:
         from triton.runtime import autotuner, interpreter
     except ImportError:
         return
-    from harness.worker import interpreter_bfloat16
+    from harness.worker import interpreter_floats
 
-    interpreter_bfloat16.mend(interpreter, tl)
+    interpreter_floats.mend(interpreter, tl)
     _mend_indices(interpreter)
     _patch_once(interpreter)
     _watch_launches(interpreter)

@@ -111,6 +111,23 @@ def test_bfloat16_is_computed(evaluate: Evaluate, case: str) -> None:
     assert "interpreted" in rules(result)
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_float8_is_rounded_to_nearest(evaluate: Evaluate, dtype: str) -> None:
+    """Equal bits: there and back is compared at the tolerance of float32."""
+    kernel = """
+def kernel(x_ptr, o_ptr, n, T: tl.constexpr, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + i, mask=i < n, other=0.0).to(T) * tl.full((B,), 1.5, T).to(tl.float32)
+    tl.store(o_ptr + i, x.to(tl.float32), mask=i < n)
+"""
+    name = {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}[dtype]
+    forward = f"o = torch.empty_like(x)\nkernel[(8,)](x, o, 4000, T=tl.{name}, B=512)\nreturn o"
+    asked = problem(f"x.clamp(-400, 400).to(torch.{dtype}).float() * 1.5", "torch.randn(4000)")
+    kernel = kernel.replace(".to(T) *", ".to(T).to(tl.float32) *")
+    result = evaluate(asked, candidate(kernel, forward))
+    assert result.status == "correct", result.reason
+
+
 def test_wrong_bfloat16_is_incorrect(evaluate: Evaluate) -> None:
     expression, inputs, kernel, forward = BFLOAT16["arithmetic"]
     result = evaluate(problem(expression, inputs), candidate(kernel.replace("+ 0.5", "+ 0.53"), forward))

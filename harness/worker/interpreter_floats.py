@@ -1,8 +1,11 @@
-"""bfloat16 for Triton's interpreter, which computes on the raw 16 bits as if they were integers.
+"""Narrow floats for Triton's interpreter: bfloat16 and float8.
 
-Here a handle of type bfloat16 holds float32 numbers, each rounded to the nearest bfloat16 when the handle
-is made. That one invariant makes every operator right: numpy computes in float32, and the result is rounded
-once, as a device does. Only what sees bytes (loads, stores, atomics, bit casts) converts to 16 bits.
+bfloat16: the interpreter computes on the raw 16 bits as if they were integers. Here a handle of type bfloat16
+holds float32 numbers, each rounded to the nearest bfloat16 when the handle is made. That one invariant makes
+every operator right: numpy computes in float32, and the result is rounded once, as a device does. Only what
+sees bytes (loads, stores, atomics, bit casts) converts to 16 bits.
+
+float8: its conversions round some per cent of the values wrongly. PyTorch's are used instead.
 """
 
 from __future__ import annotations
@@ -10,7 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
+_FLOAT8 = {
+    "fp8e4nv": torch.float8_e4m3fn,
+    "fp8e5": torch.float8_e5m2,
+    "fp8e4b8": torch.float8_e4m3fnuz,
+    "fp8e5b16": torch.float8_e5m2fnuz,
+}
 _QUIET = np.uint32(0x0040_0000)
 
 
@@ -53,6 +63,7 @@ def mend(interpreter: Any, tl: Any) -> None:
     def points_to_bfloat16(pointers: Any) -> bool:
         return bool(pointers.get_element_ty().name == "bf16")
 
+    _mend_float8(interpreter)
     _mend_handles(interpreter, tl, is_bfloat16)
     _mend_casts(interpreter, tl, is_bfloat16)
     load, store = builder.create_masked_load, builder.create_masked_store
@@ -72,6 +83,41 @@ def mend(interpreter: Any, tl: Any) -> None:
 
     builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
     _mend_atomics(interpreter, tl, points_to_bfloat16)
+
+
+def to_float8(values: Any, dtype: torch.dtype) -> Any:
+    """The 8 bits of each number; too large ones become the largest, as NVIDIA's conversions have it."""
+    wide = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+    limit = torch.finfo(dtype).max
+    return wide.clamp(-limit, limit).to(dtype).view(torch.uint8).numpy().reshape(np.shape(values))
+
+
+def from_float8(bits: Any, dtype: torch.dtype) -> Any:
+    """The float32 numbers that 8-bit patterns stand for."""
+    narrow = torch.from_numpy(np.array(bits, dtype=np.uint8)).view(dtype)
+    return narrow.float().numpy()
+
+
+def _mend_float8(interpreter: Any) -> None:
+    convert, builder = interpreter._convert_float, interpreter.InterpreterBuilder
+    cast, toward_zero = builder.cast_impl, interpreter._ir.ROUNDING_MODE.RTZ
+
+    def convert_float(values: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
+        """Bits of the target type as unsigned integers."""
+        known = source.name in _FLOAT8, target.name in _FLOAT8
+        if not any(known) or (known[1] and rounding_mode == toward_zero):
+            return convert(values, source, target, rounding_mode)
+        wide = from_float8(values, _FLOAT8[source.name]) if known[0] else values
+        if known[1]:
+            return to_float8(wide, _FLOAT8[target.name])
+        return wide.astype(interpreter._get_np_dtype(target)).view(f"uint{target.primitive_bitwidth}")
+
+    def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
+        if dst_type.scalar.name in _FLOAT8 and src.dtype.scalar.is_floating():
+            return self.create_fp_to_fp(src, dst_type, None)
+        return cast(self, src, dst_type)
+
+    interpreter._convert_float, builder.cast_impl = convert_float, cast_impl
 
 
 def _mend_handles(interpreter: Any, tl: Any, is_bfloat16: Any) -> None:
