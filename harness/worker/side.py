@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,6 +37,18 @@ class Mismatch(Exception):
     def __init__(self, text: str, rule: str = "") -> None:
         super().__init__(text)
         self.rule = rule
+
+
+@dataclass(frozen=True)
+class Block:
+    """Several calls in a row, in seconds: by the judge's clock, and by what the device's events say of each
+    call and of copying its result out. `mismatches`: where results were of another kind.
+    """
+
+    wall_s: float
+    calls_s: list[float]
+    copies_s: list[float]
+    mismatches: list[str]
 
 
 class Side:
@@ -112,13 +125,9 @@ class Side:
             raise self.failure(WireError("answered out of turn"), timeout_s, "forward")
         return elapsed, answer
 
-    def block(
-        self, slots: Sequence[int], timeout_s: float, which: str, scrubs: int, seed: int
-    ) -> tuple[float, list[float], list[str]]:
-        """Runs forward on these slots one after the other, each result copied out in its slot's place.
-
-        Returns the seconds of the round trip by the judge's clock, what the device's events say in
-        milliseconds per call, and where results were of another kind. Raises ChildFailure.
+    def block(self, slots: Sequence[int], timeout_s: float, which: str, scrubs: int, seed: int) -> Block:
+        """Runs forward on these slots one after the other, each result copied out in its slot's place; raises
+        ChildFailure.
         """
         nonce = self.rng.getrandbits(62)
         message = {"op": "block", "slots": list(slots), "which": which, "scrubs": scrubs, "seed": seed}
@@ -133,13 +142,13 @@ class Side:
             raise self.failure(error, timeout_s, "forward") from error
         self._raise_error(answer, "forward")
         try:
-            events = [float(ms) for ms in answer["events_ms"]]
+            calls, copies = ([1e-3 * float(ms) for ms in answer[name]] for name in ("calls_ms", "copies_ms"))
             odd = [str(text)[:400] for text in answer["mismatches"]]
-            if answer["done"] != nonce or len(events) != len(slots):
+            if answer["done"] != nonce or not len(calls) == len(copies) == len(slots):
                 raise ValueError
         except (KeyError, TypeError, ValueError) as error:
             raise self.failure(WireError("answered out of turn"), timeout_s, "forward") from error
-        return elapsed, events, odd
+        return Block(elapsed, calls, copies, odd)
 
     def noop(self, seed: int) -> float:
         """Seconds of an empty round trip."""

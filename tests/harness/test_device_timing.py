@@ -14,33 +14,34 @@ import torch
 
 from harness.worker import device, device_timing
 from harness.worker.device_timing import ClockDisagreement, DeviceMeasurement, DeviceStopwatch, _slope
-from harness.worker.side import Mismatch
+from harness.worker.side import Block, Mismatch
 from harness.worker.timing import Contestant
 
-SCRUB_S, ROUND_TRIP_S, JITTER_S = 7e-5, 1e-4, 4e-6
+SCRUB_S, COPY_S, ROUND_TRIP_S, JITTER_S = 7e-5, 1e-5, 1e-4, 4e-6
 SLOTS = 16
 
 
 class Machine:
     """One side of a trial on a machine whose true times are known: `true_s` per call of each forward."""
 
-    def __init__(self, true_s: dict[str, float], told: float = 1.0, cleared: bool = True) -> None:
-        self.true_s, self.told, self.cleared = true_s, told, cleared
+    def __init__(
+        self, true_s: dict[str, float], told: float = 1.0, cleared: bool = True, copy_s: float = 1e-5
+    ) -> None:
+        self.true_s, self.told, self.cleared, self.copy_s = true_s, told, cleared, copy_s
         self.rng = random.Random(3)
         self.flats = [[torch.zeros(64)] for _ in range(SLOTS)]
         self.results = [[torch.zeros(64)] for _ in range(SLOTS)]
         self.called: list[int] = []
 
-    def block(
-        self, slots: Sequence[int], timeout_s: float, which: str, scrubs: int, seed: int
-    ) -> tuple[float, list[float], list[str]]:
+    def block(self, slots: Sequence[int], timeout_s: float, which: str, scrubs: int, seed: int) -> Block:
         self.called += slots
         calls = [self.true_s[which] * self.rng.uniform(0.98, 1.02) for _ in slots]
-        between = SCRUB_S * scrubs if self.cleared or which == "noop" else 0.0
+        copy_s = COPY_S if which == "noop" else self.copy_s
+        between = copy_s + (SCRUB_S * scrubs if self.cleared or which == "noop" else 0.0)
         wall = ROUND_TRIP_S + self.rng.uniform(0, JITTER_S) + sum(calls) + between * len(slots)
         for slot in slots:
             self.results[slot][0].copy_(self.flats[slot][0])
-        return wall, [1e3 * self.told * t for t in calls], []
+        return Block(wall, [self.told * t for t in calls], [copy_s] * len(slots), [])
 
     def call(self, slot: int, timeout_s: float, which: str, seed: int) -> float:
         return ROUND_TRIP_S + self.true_s[which]
@@ -105,6 +106,16 @@ def test_a_cache_that_is_not_cleared_is_found_out(measure: Callable[..., DeviceM
         measure(Machine({"candidate": 4e-5}, cleared=False))
 
 
+def test_a_result_in_another_layout_pays_for_being_copied(
+    measure: Callable[..., DeviceMeasurement],
+) -> None:
+    result = measure(Machine({"candidate": 4e-5}, copy_s=5e-5))
+    told = statistics.median(t for block in result.blocks["candidate"] for t in block)
+    assert told == pytest.approx(8e-5, rel=0.02)
+    assert result.late_s == pytest.approx(4e-5)
+    assert measure(Machine({"candidate": 4e-5}, copy_s=8e-6)).late_s == 0.0
+
+
 def test_results_of_all_timed_calls_are_compared(measure: Callable[..., DeviceMeasurement]) -> None:
     seen = []
 
@@ -121,7 +132,7 @@ def test_contents_change_between_blocks(measure: Callable[..., DeviceMeasurement
     class Stale(Machine):
         """Keeps the first result of every slot."""
 
-        def block(self, slots: Sequence[int], *rest: Any) -> tuple[float, list[float], list[str]]:
+        def block(self, slots: Sequence[int], *rest: Any) -> Block:
             kept = [r[0].clone() for r in self.results]
             answer = super().block(slots, *rest)
             for slot in set(slots):
