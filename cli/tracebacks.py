@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # Frames of the worker and of torch's dispatch of a module's call: true of every candidate, news to nobody.
-_OURS = re.compile(r"/harness/(worker/\w+|native)\.py$|/torch/nn/modules/module\.py$")
+_OURS = re.compile(r"/harness/(worker/\w+|native\w*)\.py$|/torch/nn/modules/module\.py$")
 _SCRATCH = re.compile(r'"[^"]*/candidate/candidate\.py"')
 
 

@@ -79,9 +79,9 @@ def _measured(evaluation: Mapping[str, Any]) -> Verdict:
     if eager is None:
         return Verdict("warn", "A correct kernel was found; it was not timed.")
     if not eager.proven:
-        return Verdict(
-            "warn", f"A correct kernel was found, but it is not measurably faster than eager{_ci(eager)}."
-        )
+        slower = eager.hi is not None and eager.hi < 1
+        what = "slower than" if slower else "not measurably faster than"
+        return Verdict("warn", f"A correct kernel was found, but it is {what} eager{_ci(eager)}.")
     text = f"{eager.value:.2f} times as fast as eager{_ci(eager)}"
     if compiled is None:
         return Verdict("good", text + "; torch.compile was not measured.")

@@ -6,7 +6,6 @@ import dataclasses
 import enum
 import inspect
 import math
-import weakref
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -18,17 +17,16 @@ from harness.errors import ProblemError
 from harness.worker.values import DTYPES, dtype_name
 
 LITERAL_LIMIT = 4096  # elements of a tensor among the arguments
-_recorded: weakref.WeakKeyDictionary[nn.Module, tuple[tuple[Any, ...], dict[str, Any]]] = (
-    weakref.WeakKeyDictionary()
-)
+_RECORD = "_kernelevolve_constructed_with"  # in a module's own dictionary: (args, kwargs)
 
 
 def record_constructors() -> None:
     """Remembers the arguments of every module that is constructed from now on in this process."""
 
     def new(cls: type[nn.Module], *args: Any, **kwargs: Any) -> nn.Module:
-        made = object.__new__(cls)
-        _recorded[made] = (args, kwargs)
+        above = super(nn.Module, cls).__new__
+        made = above(cls) if above is object.__new__ else above(cls, *args, **kwargs)
+        made.__dict__[_RECORD] = (args, kwargs)
         return made
 
     nn.Module.__new__ = new  # type: ignore[method-assign, assignment]
@@ -42,13 +40,13 @@ def arguments_of(module: nn.Module, given: Any = None) -> inspect.BoundArguments
     name = type(module).__qualname__
     signature = inspect.signature(type(module).__init__)
     if given is None:
-        args, kwargs = _recorded.get(module, ((), {}))
+        args, kwargs = module.__dict__.get(_RECORD, ((), {}))
     else:
         args, kwargs = ((), dict(given)) if isinstance(given, dict) else (tuple(given), {})
     try:
         return signature.bind(module, *args, **kwargs)
     except TypeError as error:
-        if given is None and module not in _recorded:
+        if given is None and _RECORD not in module.__dict__:
             hint = "give them as init=…, or call record_constructors() before the module is made"
             raise ProblemError(f"the constructor arguments of {name} are not known ({error})", hint) from None
         raise ProblemError(f"{name} cannot be constructed: {error}", "give all its arguments") from None

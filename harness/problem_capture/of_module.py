@@ -59,6 +59,7 @@ def capture(
         raise ProblemError(f"{target} exists already", "choose another name, or overwrite it")
     if not target.parent.is_dir():
         raise ProblemError(f"{target.parent} is not a folder", "make it first")
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     bound = _bind(module, inputs)
     if at:
         module, bound = _part(module, bound, at)

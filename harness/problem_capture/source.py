@@ -64,7 +64,7 @@ class Closure:
         name, module = getattr(thing, "__qualname__", ""), getattr(thing, "__module__", None) or ""
         if not name or "<" in name:
             raise NotSelfContained(
-                f"{name or thing!r} is defined inside a function", "move it to the top level of a file"
+                f"{name or thing!r} is no name at the top level of a file", "define it there"
             )
         top = name.partition(".")[0]
         if module == "builtins":

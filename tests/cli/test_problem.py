@@ -70,7 +70,6 @@ def test_speedup_on_a_weak_problem_is_qualified(cli: Any, files: Path) -> None:
     assert "problem:zeros-pass" in [flag["rule"] for flag in document["flags"]]
     human = cli("eval", "problems/weak.py", "candidate.py")
     assert "the problem is weak: " in human.out
-    assert "torch.compile was not measured" in human.out or "not measurably faster" in human.out
 
 
 def test_show_and_list(cli: Any, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

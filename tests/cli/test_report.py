@@ -132,6 +132,7 @@ FAST, SLOW, UNSURE = (2.0, 1.9, 2.1), (0.8, 0.7, 0.9), (1.1, 0.9, 1.3)
         ),
         (_candidate("correct", {}), "warn", "not timed"),
         (_candidate("correct", {"eager": UNSURE}), "warn", "not measurably faster than eager"),
+        (_candidate("correct", {"eager": SLOW}), "warn", "slower than eager"),
         (_candidate("correct", {"eager": FAST, "compile": SLOW}), "warn", "no better than the compiler"),
         (
             _candidate("correct", {"eager": FAST, "compile": UNSURE}),
