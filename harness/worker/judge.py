@@ -52,19 +52,24 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
     result.device = environment.cpu_name()
     result.environment = {**environment.facts(), "threads": str(trial.threads)}
     try:
-        if trial.device != "cpu":
-            start_devices(trial)
-        look_at_problem(trial)
-        look_at_candidate(trial)
-        admit(trial, require_sandbox=require_sandbox)
+        with trial.stage("problem"):
+            if trial.device != "cpu":
+                start_devices(trial)
+            look_at_problem(trial)
+        with trial.stage("build"):
+            look_at_candidate(trial)
+            admit(trial, require_sandbox=require_sandbox)
         result.environment["precision"] = "tf32" if trial.tf32 else "float32"
         _judge_shape(trial)
         if trial.device != "cpu" and (trial.request.policy == "pure" or trial.request.profile != "none"):
-            look_closer(trial)
+            with trial.stage("profile"):
+                look_closer(trial)
         elif trial.request.profile != "none":
             no_profiler(trial)
-        look_for_evidence(trial)
-        look_at_other_inputs(trial, _judge_shape)
+        with trial.stage("evidence"):
+            look_for_evidence(trial)
+        with trial.stage("other inputs"):
+            look_at_other_inputs(trial, _judge_shape)
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
@@ -92,11 +97,13 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
 def _judge_shape(trial: Trial) -> None:
     """Correctness and times for the sizes that both sides have now."""
     rounds = Rounds(trial)
-    rounds.run()
-    if trial.interpreted:
-        run_configurations(trial, rounds)
+    with trial.stage("rounds"):
+        rounds.run()
+        if trial.interpreted:
+            run_configurations(trial, rounds)
     if trial.request.timing_budget_s > 0 and not trial.interpreted:
-        _time(trial)
+        with trial.stage("timing"):
+            _time(trial)
 
 
 def _time(trial: Trial) -> None:

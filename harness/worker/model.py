@@ -158,6 +158,7 @@ class Evaluation:
     speedup: float | None = None
     speedup_ci: tuple[float, float] | None = None
     win: bool | None = None
+    spent_s: dict[str, float] = field(default_factory=dict)
     baseline: Baseline = "eager"
     baselines: dict[str, float | None] = field(default_factory=lambda: {"eager_ms": None, "compile_ms": None})
     speedups: dict[str, dict[str, float]] = field(default_factory=dict)

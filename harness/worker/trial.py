@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,16 @@ class Trial:
 
     def seed(self) -> int:
         return self.rng.getrandbits(62)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the wall time of one stage to what the evaluation says it spent."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            spent = self.result.spent_s
+            spent[name] = round(spent.get(name, 0.0) + time.monotonic() - start, 3)
 
     def flag(self, rule: str, severity: str, detail: str) -> None:
         flag = {"rule": rule, "severity": severity, "detail": detail}
