@@ -126,9 +126,12 @@ def _evaluate(options: argparse.Namespace) -> int:
             policy=options.policy,
             precision=options.precision,
             profile="static" if options.emit and options.profile == "none" else options.profile,
+            emit=options.emit is not None,
         )
         with LocalExecutor(options.cache, options.require_sandbox, ahead=options.target) as executor:
-            evaluation = executor.evaluate(request, options.emit)
+            evaluation = executor.evaluate(request)
+        if options.emit is not None:
+            evaluation.write_emitted(options.emit)
     if options.as_json:
         _emit(evaluation.to_json())
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import queue
 import threading
@@ -82,12 +81,9 @@ class LocalExecutor:
         if not available:
             raise TargetUnavailable(f"{target}: {reason}", "choose a target of `kernelevolve doctor`'s list")
 
-    def evaluate(self, request: EvaluationRequest, texts: Path | None = None) -> Evaluation:
+    def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """The verdict on a candidate: `compiled` at best where the target's device is not here. Raises
         TargetUnknown, TargetUnavailable; everything else is a status.
-
-        What compilers made (ptx, sass …) is written into the folder `texts`: where candidates are compiled
-        only, and on a device for those that are correct, if a profile is asked for.
         """
         target = get_target(request.target)
         present = target.available()[0]
@@ -98,7 +94,6 @@ class LocalExecutor:
             "request": asdict(request),
             "require_sandbox": require_sandbox,
             "target": target.plain(),
-            "texts": texts is not None,
         }
         try:
             answer = self._ask("evaluate" if present else "compile", more, None, target)
@@ -110,10 +105,6 @@ class LocalExecutor:
                 baseline=request.baseline,
                 log=error.log,
             )
-        if texts is not None:
-            texts.mkdir(parents=True, exist_ok=True)
-            for name, content in answer.get("texts", {}).items():
-                (texts / Path(name).name).write_bytes(base64.b64decode(content))
         return Evaluation.from_json(answer["evaluation"])
 
     def describe(self, problem_source: str, name: str = "problem") -> ProblemFacts:

@@ -83,7 +83,7 @@ def evaluate(
     """
     from cli.files import read_source
     from cli.progress import activity
-    from harness import Evaluation, EvaluationRequest, LocalExecutor
+    from harness import Evaluation, EvaluationRequest
     from harness.errors import ProblemError
     from harness.problem import load_problem
     from harness.target import get_target
@@ -108,17 +108,15 @@ def evaluate(
             measure_compile=baseline is BaselineChoice.compile,
             precision=precision.value,
             profile=("static" if emit_to and profile is ProfileChoice.none else profile.value),
+            emit=emit_to is not None,
         )
         with (
             executor(state_of(context), where, require_sandbox=require_sandbox) as judge,
             activity("judging the candidate"),
         ):
-            if emit_to is None:
-                evaluation = judge.evaluate(request)
-            elif isinstance(judge, LocalExecutor):
-                evaluation = judge.evaluate(request, emit_to)
-            else:
-                raise typer.BadParameter("--emit works with the local executor only")
+            evaluation = judge.evaluate(request)
+        if emit_to is not None:
+            evaluation.write_emitted(emit_to)
     if as_json:
         emit(evaluation.to_json())
     else:

@@ -45,7 +45,7 @@ def read_figures(trial: Trial, count: int) -> dict[str, Any]:
         if isinstance(answer.get("figures"), dict):
             found.append(answer["figures"])
         missing += [str(m)[:200] for m in listed(answer, "missing") if m not in missing]
-    if trial.texts:
+    if trial.request.emit:
         trial.candidate.ask({"op": "texts"}, FIGURES_LIMIT_S)
     return {"level": "static", "static": found, "missing": missing}
 

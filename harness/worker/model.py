@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from harness.worker.text import one_line, printable
@@ -127,7 +129,8 @@ class EvaluationRequest:
     eager. `policy`: `pure` wants every compute kernel to be the candidate's own, `library` allows calls of
     vendor libraries. `precision`: `strict` holds float32 to float32, `tf32` allows TF32 products on both
     sides, `as-declared` takes what the problem's META says. `profile`: how closely a correct candidate is
-    looked at. `require_sandbox`: a weaker jail is an error instead of a flag.
+    looked at. `require_sandbox`: a weaker jail is an error instead of a flag. With `emit`, what compilers
+    made of the candidate's kernels comes back too (on a device: of a correct candidate's, with a profile).
     """
 
     problem: str
@@ -147,6 +150,7 @@ class EvaluationRequest:
     precision: Precision = "strict"
     profile: Profile = "none"
     require_sandbox: bool = False
+    emit: bool = False
 
 
 @dataclass
@@ -174,6 +178,14 @@ class Evaluation:
     environment: dict[str, str] = field(default_factory=dict)
     timed: bool = False
     log: str = ""
+    emitted: dict[str, str] = field(default_factory=dict)  # files in base 64, by name
+
+    def write_emitted(self, folder: Path) -> None:
+        """Moves what compilers made out of the evaluation into a folder, which is created."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.emitted.items():
+            (folder / Path(name).name).write_bytes(base64.b64decode(content))
+        self.emitted = {}
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, its texts free of what could steer a terminal, its reason one line."""

@@ -51,7 +51,6 @@ class Trial:
         self.request, self.reference, self.candidate, self.scratch = request, reference, candidate, scratch
         self.device = device
         self.target: dict[str, Any] = {}  # what `Target.plain` gives
-        self.texts = False  # whether what compilers made is to be handed over
         self.rng = random.Random(request.seed if request.seed is not None else secrets.randbits(64))
         self.generator = torch.Generator(device).manual_seed(self.seed())
         self.threads = request.threads or environment.usable_cpus()

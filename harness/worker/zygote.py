@@ -129,7 +129,7 @@ def _evaluate(channel: Channel, device: str) -> None:
     rng = random.SystemRandom()
     sides = Side(reference, rng, device), Side(candidate, rng, device)
     trial = Trial(request, *sides, _folder(scratch / "candidate"), device)
-    trial.target, trial.texts = message["target"], message["texts"]
+    trial.target = message["target"]
     torch.set_num_threads(trial.threads)
     keep_freed_memory()
     _enter(trial.reference, message)
@@ -137,7 +137,8 @@ def _evaluate(channel: Channel, device: str) -> None:
         evaluation = judge(trial, require_sandbox=message["require_sandbox"])
     finally:
         kill_descendants()
-    channel.send({"evaluation": evaluation.to_json(), "texts": artifacts(trial.scratch)})
+    evaluation.emitted = artifacts(trial.scratch)
+    channel.send({"evaluation": evaluation.to_json()})
 
 
 def _compile(channel: Channel, _: str) -> None:
@@ -164,14 +165,15 @@ def _compile(channel: Channel, _: str) -> None:
     sides = Side(reference, rng), Side(candidate, rng)
     scratch = _folder(Path(message["scratch"]) / "candidate")
     trial = Trial(EvaluationRequest(**message["request"]), *sides, scratch)
-    trial.target, trial.texts = message["target"], message["texts"]
+    trial.target = message["target"]
     trial.device = "cuda"  # what the candidate is for; nothing here is on a device
     _enter(trial.reference, message)
     try:
         evaluation = compile_candidate(trial, require_sandbox=message["require_sandbox"])
     finally:
         kill_descendants()
-    channel.send({"evaluation": evaluation.to_json(), "texts": artifacts(scratch)})
+    evaluation.emitted = artifacts(scratch)
+    channel.send({"evaluation": evaluation.to_json()})
 
 
 def _look(op: str) -> Callable[[Channel, str], None]:

@@ -58,11 +58,16 @@ LAUNCH = "        kernel[(triton"
 def compiled(executor: LocalExecutor) -> Callable[..., Evaluation]:
     def run(candidate: str, target: str = "nvidia:sm_90", **settings: object) -> Evaluation:
         texts = settings.pop("texts", None)
+        settings["emit"] = texts is not None
         if get_target(target).available()[0]:
             pytest.skip("the device is here")
         problem = str(settings.pop("problem", PROBLEM))
         request = EvaluationRequest(problem, candidate, target=target, **settings)  # type: ignore[arg-type]
-        return executor.evaluate(request, texts)  # type: ignore[arg-type]
+        result = executor.evaluate(request)
+        if isinstance(texts, Path):
+            result.write_emitted(texts)
+        assert result.emitted == {}
+        return result
 
     return run
 
