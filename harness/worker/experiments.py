@@ -17,6 +17,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from harness.worker.ablation import Launches, Loaded, Mode, spoil_free_memory
+from harness.worker.calls import CallLog
 from harness.worker.kernel_names import operator_kind
 
 # What a candidate might take for the sign that it is being timed.
@@ -60,6 +61,13 @@ class Experiments:
     def _watched(self, mode: Mode, arguments: tuple[Any, ...]) -> Any:
         launches = Launches(self._scratch, self.loaded)
         self.seen = {}
+        if self._like[0].device.type != "cpu":  # torch's profiler would take seconds to start
+            with launches.watched(mode), CallLog() as log:
+                result = self._forward(*arguments)
+            called = [name for name in dict.fromkeys(log.names) if operator_kind(name) == "library"]
+            watched = {"own_us": 0.0, "library_us": 0.0, "library": called[:_KEPT]}
+            self.seen = {"launches": launches.counts(), **watched}
+            return result
         # Without Kineto, which would need a second to start.
         with launches.watched(mode), profile(use_kineto=False) as profiler:
             result = self._forward(*arguments)

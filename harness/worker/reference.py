@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from harness.worker import environment, sandbox
+from harness.worker.calls import CallLog
 from harness.worker.child import Server, float_state, load_module, seeded, set_precision
 from harness.worker.compare import parse_tolerance
 from harness.worker.gradients import differentiable_outputs, gradient_targets
@@ -220,12 +221,10 @@ class ReferenceServer(Server):
         return {"ok": True}
 
     def flops(self) -> dict[str, Any]:
-        """Operations of the products, convolutions and attentions in one call, as torch counts them."""
-        from torch.utils.flop_counter import FlopCounterMode
-
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        """Operations of the products, convolutions and attentions in one call."""
+        with torch.no_grad(), CallLog() as log:
             self.model(*self.arguments[0])
-        return {"flops": counter.get_total_flops()}
+        return {"flops": log.operations}
 
     def describe(self, message: dict[str, Any]) -> dict[str, Any]:
         """The problem's facts, for people and generators."""
