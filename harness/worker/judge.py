@@ -63,8 +63,9 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
             look_closer(trial)
         elif trial.request.profile != "none":
             no_profiler(trial)
-        look_for_evidence(trial)
+        finish = look_for_evidence(trial)
         look_at_other_inputs(trial, _judge_shape)
+        finish()
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
