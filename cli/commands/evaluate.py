@@ -42,6 +42,13 @@ class ProfileChoice(StrEnum):
     deep = "deep"
 
 
+class PolicyChoice(StrEnum):
+    """Whose kernels may do the work."""
+
+    library = "library"
+    pure = "pure"
+
+
 def register(app: typer.Typer) -> None:
     app.command("eval", epilog="Example: kernelevolve eval problem.py candidate.py --baseline compile")(
         evaluate
@@ -70,6 +77,12 @@ def evaluate(
         Path | None,
         typer.Option("--emit", help="A folder for what compilers made: ttir, ttgir, ptx, sass, amdgcn …"),
     ] = None,
+    policy: Annotated[
+        PolicyChoice,
+        typer.Option(
+            help="pure: every compute kernel is the candidate's own; library: vendor calls are allowed."
+        ),
+    ] = PolicyChoice.library,
     require_sandbox: Annotated[
         bool, typer.Option("--require-sandbox", help="Fail rather than run with a weaker sandbox.")
     ] = False,
@@ -105,6 +118,7 @@ def evaluate(
             problem_name=reference.name,
             target=target,
             baseline=baseline.value,
+            policy=policy.value,
             measure_compile=baseline is BaselineChoice.compile,
             precision=precision.value,
             profile=("static" if emit_to and profile is ProfileChoice.none else profile.value),

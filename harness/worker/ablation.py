@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import os
 import sys
 import time
 import types
@@ -143,8 +144,8 @@ class Launches:
 
     def _ctypes(self) -> None:
         for library in self.loaded.libraries:
-            own = str(getattr(library, "_name", "")).startswith(self.scratch)
-            self._foreign_functions(vars(library)["_FuncPtr"], None if own else _DRIVER_LAUNCHES)
+            names = _DRIVER_LAUNCHES if _of_the_system(library) else None
+            self._foreign_functions(vars(library)["_FuncPtr"], names)
         for kind in list(getattr(ctypes, "_c_functype_cache", {}).values()):  # functions made of addresses
             self._foreign_functions(kind, None)
 
@@ -224,6 +225,13 @@ class _OwnOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._launch(
             name, lambda: func(*args, **kwargs), lambda: spoiled(func(*copied(args), **copied(kwargs)))
         )
+
+
+def _of_the_system(library: ctypes.CDLL) -> bool:
+    """Installed, or this process itself: nothing that a candidate has built."""
+    name = str(getattr(library, "_name", None) or "")
+    installed = ("/usr/", "/lib", "/opt/", f"{sys.prefix}/", f"{sys.base_prefix}/")
+    return "/" not in name or os.path.realpath(name).startswith(installed)
 
 
 def _custom_operators(scratch: str) -> bool:

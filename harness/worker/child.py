@@ -229,7 +229,7 @@ class Server:
         """Whether what the last call returned has changed since it was copied out."""
         time.sleep(message["wait_s"])
         self.synchronize()
-        if _same_memory(self._last, [t for slot in self.input_tensors for t in slot]):
+        if same_memory(self._last, [t for slot in self.input_tensors for t in slot]):
             return {"changed": False}  # inputs that are handed back change whenever the judge rewrites them
         pairs = zip(self.results[self._last_place], self._last, strict=True)
         return {"changed": not all(_same_bytes(kept, now) for kept, now in pairs)}
@@ -256,9 +256,9 @@ class Server:
         for view, tensor in zip(self.results[place], tensors, strict=True):
             view.copy_(tensor)
         alias = ""
-        if _same_memory(tensors, [t for slot in self.input_tensors for t in slot]):
+        if same_memory(tensors, [t for slot in self.input_tensors for t in slot]):
             alias = "input"
-        elif _same_memory(tensors, self._last):
+        elif same_memory(tensors, self._last):
             alias = "previous"
         self._last_place = place
         self._last = tensors  # kept alive during the next call, as a caller's loop variable would be
@@ -325,6 +325,6 @@ def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(first, second)
 
 
-def _same_memory(now: list[torch.Tensor], before: list[torch.Tensor]) -> bool:
+def same_memory(now: list[torch.Tensor], before: list[torch.Tensor]) -> bool:
     pointers = {t.untyped_storage().data_ptr() for t in before if t.numel()}
     return any(t.untyped_storage().data_ptr() in pointers for t in now if t.numel())

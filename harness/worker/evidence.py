@@ -8,37 +8,41 @@ from __future__ import annotations
 
 import ast
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.worker.decoys import TOLERANCE_FACTOR, Places, call_limit, look_for_decoys, what_was_seen
 from harness.worker.guard import RULES, inspect_candidate
-from harness.worker.inputs import DISTRIBUTIONS
 from harness.worker.processes import descendants
 from harness.worker.rounds import compare_all
 from harness.worker.side import ChildFailure, Mismatch
 from harness.worker.trial import Trial, Verdict
 
 ASK_LIMIT_S = 30.0
-TOLERANCE_FACTOR = 2.0  # these calls are compared without a double-precision result
-SHARE_CALLS = 3
+MORE_CALLS, SLOW_CALL_S = 3, 0.2
 LOOK_EVERY_S, LOOKS = 0.02, 50
 
 
-def look_for_evidence(trial: Trial) -> None:
-    """Raises Verdict where a correct candidate turns out to be none of its own making."""
+def look_for_evidence(trial: Trial) -> Callable[[], None]:
+    """Raises Verdict where a correct candidate turns out to be none of its own making.
+
+    What it returns is to be called once nothing else is asked of the candidate, which may not survive it.
+    """
     _look_for_work_unasked(trial)
     _look_at_integrity(trial)
-    seen = _observe(trial)
+    seen = observe(trial)
     if not seen:
-        return
+        return lambda: None
+    calls = _repeat(trial, seen)
     if trial.device == "cpu":
-        _share(trial, seen)
+        _share(trial, calls)
         if trial.request.policy == "pure" and seen["library"]:
             name = seen["library"][0]
             trial.flag("library-call", "reject", f"{name} is not the candidate's own")
             raise Verdict("rejected", f"library-call: {name} computes, which the policy `pure` forbids")
-    if trial.kernels.defined and trial.stable:
-        _look_for_decoys(trial, seen)
+    places = Places(trial)
+    return lambda: look_for_decoys(trial, seen, places)
 
 
 # -- between the calls -----------------------------------------------------------------------------------
@@ -72,7 +76,7 @@ def _running(pids: list[int]) -> int:
 # -- one call that is watched ----------------------------------------------------------------------------
 
 
-def _observe(trial: Trial) -> dict[str, Any]:
+def observe(trial: Trial) -> dict[str, Any]:
     """Calls on fresh inputs, one while everything speaks of timing; what was seen, or nothing.
 
     A result that is wrong only then shows a candidate that looks for signs of being timed. One that raises is
@@ -85,7 +89,7 @@ def _observe(trial: Trial) -> dict[str, Any]:
         if not failure.log:  # the child is gone
             raise
         problem = "raises"
-    seen = _seen(trial)
+    seen = what_was_seen(trial)
     if problem:
         plain = _wrong(trial, "counted")
         if plain:
@@ -94,7 +98,7 @@ def _observe(trial: Trial) -> dict[str, Any]:
             detail = f"{problem}, once environment, arguments and callers look like a benchmark"
             trial.flag("phase-sniffing", "reject", detail)
             raise Verdict("rejected", f"phase-sniffing: {detail}")
-        seen = _seen(trial)
+        seen = what_was_seen(trial)
     return seen
 
 
@@ -104,7 +108,7 @@ def _wrong(trial: Trial, which: str) -> str:
     trial.hand_over(0)
     seed = trial.seed()
     try:
-        trial.candidate.call(0, _limit(trial), which, seed)
+        trial.candidate.call(0, call_limit(trial), which, seed)
     except Mismatch as mismatch:
         return str(mismatch)
     trial.call_reference(0, seed)
@@ -114,40 +118,24 @@ def _wrong(trial: Trial, which: str) -> str:
     return compare_all(trial, *outputs, trial.tolerance.widened(TOLERANCE_FACTOR)).problem or ""
 
 
-def _limit(trial: Trial) -> float:
-    return 2 * trial.request.run_limit_s + 10.0  # the first profile of a process takes a second
+def _repeat(trial: Trial, first: dict[str, Any]) -> list[dict[str, Any]]:
+    """Some more calls, unless they are slow; nobody's earlier result may change by them."""
+    calls = [first]
+    if trial.typical_s["candidate"] < SLOW_CALL_S:
+        for _ in range(MORE_CALLS):
+            trial.candidate.call(0, call_limit(trial), "counted", trial.seed())
+            calls.append(what_was_seen(trial) or first)
+    if any(seen["reused"] for seen in calls) and not trial.reference.alias:
+        raise Mismatch("returns the memory of earlier results again: a caller's earlier result would change")
+    return calls
 
 
-def _seen(trial: Trial) -> dict[str, Any]:
-    """What the child saw, checked for its form; empty where it is none."""
-    answer = trial.candidate.ask({"op": "seen"}, ASK_LIMIT_S)
-    try:
-        launches = answer["launches"]
-        return {
-            "attempted": int(launches["attempted"]),
-            "failed": int(launches["failed"]),
-            "complete": bool(launches["complete"]),
-            "names": [str(name) for name in launches["names"]],
-            "own_us": float(answer["own_us"]),
-            "library_us": float(answer["library_us"]),
-            "library": [str(name) for name in answer["library"]],
-        }
-    except (KeyError, TypeError, ValueError):
-        return {}
-
-
-def _share(trial: Trial, first: dict[str, Any]) -> None:
+def _share(trial: Trial, calls: list[dict[str, Any]]) -> None:
     """Share of own code in the time that own code and library operators took."""
-    if trial.interpreted or trial.kernels.opaque or not first["complete"]:
+    if trial.interpreted or trial.kernels.opaque or not all(seen["complete"] for seen in calls):
         return
-    own = library = 0.0
-    if first["own_us"]:
-        for _ in range(SHARE_CALLS):
-            trial.candidate.call(0, _limit(trial), "counted", trial.seed())
-            seen = _seen(trial)
-            own, library = own + seen.get("own_us", 0.0), library + seen.get("library_us", 0.0)
-    else:
-        library = first["library_us"]
+    later = calls[1:] or calls
+    own, library = (sum(seen[key] for seen in later) for key in ("own_us", "library_us"))
     if own + library > 0:
         trial.result.custom_kernel_share = own / (own + library)
 
@@ -184,71 +172,3 @@ def _executed(source: str) -> list[tuple[str, str]]:
     except (SyntaxError, ValueError, RecursionError):
         return []
     return [(f.rule, f"{f.detail} (in text that it executed)") for f in findings if f.severity == "reject"]
-
-
-# -- ablation --------------------------------------------------------------------------------------------
-
-
-def _look_for_decoys(trial: Trial, seen: dict[str, Any]) -> None:
-    """Own kernels that never run, or without which the result is the same.
-
-    A finding wants the library's operators to have done the work: where none was seen, own code did it in a
-    way that is not followed here.
-    """
-    kernels = trial.kernels
-    listed = ", ".join(kernels.defined[:3])
-    if kernels.opaque or not seen["complete"]:
-        means = ", ".join(kernels.opaque) or "functions that cannot be reached"
-        trial.flag("kernels-unchecked", "info", f"launches by way of {means} cannot be followed")
-        return
-    if seen["attempted"] == seen["failed"]:
-        if not seen["library"]:
-            return
-        if kernels.conditional and not seen["attempted"]:
-            trial.flag("own-kernels-unused", "warning", f"{listed} is not used for these inputs")
-            return
-        tries = f"all {seen['failed']} launches failed" if seen["failed"] else "no launch was tried"
-        detail = f"{listed}: {tries}, {seen['library'][0]} and others did the work"
-        trial.flag("kernel-never-launched", "reject", detail)
-        raise Verdict("rejected", f"kernel-never-launched: {detail} (a fallback)")
-    if any(flag["rule"] in ("constant-output", "mutates-state") for flag in trial.result.flags):
-        return
-    done = _ablate(trial, seen)
-    if done:
-        detail = (
-            f"without {', '.join(done['names'][:3])} ({done['attempted']} launches) the result is the same"
-        )
-        trial.flag("decoy-kernel", "reject", detail)
-        raise Verdict("rejected", f"decoy-kernel: {detail}, {done['library'][0]} and others do the work")
-
-
-def _ablate(trial: Trial, before: dict[str, Any]) -> dict[str, Any]:
-    """What was seen of calls that were right without own kernels; empty where one was not, or failed."""
-    seen: dict[str, Any] = {}
-    for name in ("", *DISTRIBUTIONS):
-        trial.fresh(0)
-        flats = trial.reference.flats[0]
-        if name:
-            for flat in flats:
-                if flat.is_floating_point():
-                    flat.copy_(DISTRIBUTIONS[name](flat, trial.generator))
-            if not trial.reference_takes(0):
-                continue
-        trial.hand_over(0)
-        seed = trial.seed()
-        try:
-            trial.candidate.call(0, _limit(trial), "ablated", seed)
-            seen = _seen(trial)
-            trial.call_reference(0, seed)
-        except (
-            ChildFailure,
-            Mismatch,
-        ):  # it cannot do without them; what became of the child matters no more
-            return {}
-        outputs = trial.candidate.outputs, trial.reference.outputs
-        wrong = compare_all(trial, *outputs, trial.tolerance.widened(TOLERANCE_FACTOR)).problem
-        # Operators that only now appear are those of an honest check that the kernel had failed.
-        same = seen and seen["library"] and set(seen["library"]) <= set(before["library"])
-        if wrong or not same or not seen["attempted"]:
-            return {}
-    return seen

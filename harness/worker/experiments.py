@@ -18,7 +18,9 @@ from torch.autograd.profiler import profile
 
 from harness.worker.ablation import Launches, Loaded, Mode, spoil_free_memory
 from harness.worker.calls import CallLog
+from harness.worker.child import same_memory
 from harness.worker.kernel_names import operator_kind
+from harness.worker.values import Unsupported, pack
 
 # What a candidate might take for the sign that it is being timed.
 _SIGNS = {
@@ -46,6 +48,7 @@ class Experiments:
     def __init__(self, forward: Forward, scratch: Path, like: list[torch.Tensor]) -> None:
         self._forward, self._scratch, self._like = forward, scratch, like
         self.loaded = Loaded.find(scratch)
+        self._kept: list[list[torch.Tensor]] = []  # results, as a caller might keep them
         self.seen: dict[str, Any] = {}
         self.forwards: dict[str, Forward] = {
             "observed": lambda *arguments: benchmark(lambda: self._watched("count", arguments)),
@@ -71,8 +74,20 @@ class Experiments:
         # Without Kineto, which would need a second to start.
         with launches.watched(mode), profile(use_kineto=False) as profiler:
             result = self._forward(*arguments)
-        self.seen = {"launches": launches.counts(), **_operators(profiler.function_events or [])}
+        reused = self._keep(result)
+        self.seen = {"launches": launches.counts(), "reused": reused}
+        self.seen |= _operators(profiler.function_events or [])
         return result
+
+    def _keep(self, result: Any) -> bool:
+        """Whether a result lies where an earlier one of these forwards still does."""
+        try:
+            _, tensors = pack(result)
+        except Unsupported:
+            return False
+        reused = any(same_memory(tensors, earlier) for earlier in self._kept)
+        self._kept.append(tensors)
+        return reused
 
 
 def _operators(events: Any) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def _of_library(flow: Flow, name: str, made: Invocation) -> Values:
     if name == "operator.attrgetter" and texts(first):
         return frozenset({Partial(path("builtins.getattr?"), (first,))})
     if name == "builtins.getattr?":  # attrgetter(name)(owner)
-        return union(flow.attribute(owner, part) for owner in second for part in texts(first))
+        return union(_followed(flow, owner, name) for owner in second for name in texts(first))
     if base == "builtins" and last in _PASSED_ON:
         return first
     if name == "builtins.enumerate":
@@ -172,6 +172,14 @@ def _of_library(flow: Flow, name: str, made: Invocation) -> Values:
     if last == "copy" and base.endswith(".__dict__"):
         return NOTHING
     return path(f"{name}()")
+
+
+def _followed(flow: Flow, owner: Value, names: str) -> Values:
+    """`owner.a.b` for "a.b"."""
+    here: Values = frozenset({owner})
+    for part in names.split("."):
+        here = union(flow.attribute(value, part) for value in here)
+    return here
 
 
 def _decoded(name: str, made: Invocation) -> Values:

@@ -242,8 +242,9 @@ def _snooping(name: str, made: Invocation, line: int) -> Iterator[Finding]:
         handler = paths(made.argument(1))
         if not any(h.startswith("signal.SIG_") for h in handler):
             yield Finding("schedules-code", "installs a signal handler", line)
-    elif name == "builtins.getattr":
-        for attribute in _FRAMES.intersection(texts(made.argument(1))):
+    elif name in ("builtins.getattr", "operator.attrgetter"):
+        asked = [part for values in made.arguments for text in texts(values) for part in text.split(".")]
+        for attribute in _FRAMES.intersection(asked):
             yield Finding("inspects-harness", f"reads frames ({attribute})", line)
     elif name in ("builtins.open", "os.open", "io.open", "pathlib.Path"):
         for file in texts(made.argument(0)):

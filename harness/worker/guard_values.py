@@ -101,11 +101,11 @@ def union(parts: Iterable[Values]) -> Values:
 
 
 def texts(values: Values) -> list[str]:
-    return [v.value for v in values if isinstance(v, Text) and isinstance(v.value, str)]
+    return sorted(v.value for v in values if isinstance(v, Text) and isinstance(v.value, str))
 
 
 def paths(values: Values) -> list[str]:
-    return [v.name for v in values if isinstance(v, Path)]
+    return sorted(v.name for v in values if isinstance(v, Path))
 
 
 def element(base: Path, key: str | None) -> Values:

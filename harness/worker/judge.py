@@ -67,9 +67,11 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
         elif trial.request.profile != "none":
             no_profiler(trial)
         with trial.stage("evidence"):
-            look_for_evidence(trial)
+            finish = look_for_evidence(trial)
         with trial.stage("other inputs"):
             look_at_other_inputs(trial, _judge_shape)
+        with trial.stage("evidence"):
+            finish()
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason

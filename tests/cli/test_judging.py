@@ -196,3 +196,11 @@ def test_compiled_for_a_device_that_is_not_here(cli: Any, files: Path) -> None:
     result = cli(*arguments)
     assert "registers" in result.out
     assert "occupancy" in result.out
+
+
+def test_policy_pure(cli: Any, files: Path) -> None:
+    """The candidate is right, but torch's operators do its work."""
+    result = cli("eval", files / "problem.py", files / "good.py", "--policy", "pure", "--json")
+    assert result.code == 1
+    assert result.json["status"] == "rejected"
+    assert "library-call" in result.json["reason"]

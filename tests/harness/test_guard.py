@@ -58,6 +58,10 @@ CAUGHT: dict[str, list[tuple[str, str]]] = {
         ("partial", module("import functools\nput = functools.partial(setattr, torch)\nput('equal', print)")),
         ("map", module("list(map(setattr, [torch], ['equal'], [print]))")),
         ("lambda", module("(lambda o: setattr(o, 'equal', print))(torch)")),
+        (
+            "attrgetter",
+            module("import operator\nsetattr(operator.attrgetter('nn.Module')(torch), 'eval', print)"),
+        ),
         ("operator.setitem", module("import operator\noperator.setitem(vars(torch), 'equal', print)")),
         ("dict.__setitem__", module("dict.__setitem__(torch.__dict__, 'equal', print)")),
         ("mock", module("from unittest import mock\nmock.patch('torch.equal', print).start()")),
@@ -103,6 +107,7 @@ CAUGHT: dict[str, list[tuple[str, str]]] = {
         ("modules", module("import sys\nfor m in list(sys.modules.values()):\n    print(m)")),
         ("modules by name", module("import sys\nfor n in sys.modules:\n    print(sys.modules[n])")),
         ("harness", module("from harness.worker import child")),
+        ("attrgetter", module("import operator\noperator.attrgetter('tb_frame.f_back')(x)")),
         ("memory", module("open('/proc/self/mem', 'wb')")),
     ],
     "uses-reference": [

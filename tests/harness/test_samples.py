@@ -13,10 +13,17 @@ from harness import Evaluation, LocalExecutor
 
 pytestmark = pytest.mark.full
 
-# Correct by every test that this version makes; what is missing is said. None of them may gain a speedup.
-NOT_YET_REJECTED = {
-    "env_phase": "no phase is ever named to a candidate, so it does its work",
-    "try_fallback": "nothing looks at whether a kernel was launched",
+# What our reasons say where a sample's keywords use other words.
+SYNONYMS = {
+    "patched": "replace",
+    "environment": "sniffing",
+    "fallback": "did the work",
+    "obfuscated": "hidden-code",
+    "thread": "work on another thread",
+    "memory": "all objects of the process",
+    "protocol": "private channel",
+    "timeout": "took longer than",
+    "inputs": "get_inputs",
 }
 
 
@@ -53,8 +60,7 @@ def test_sample(executor: LocalExecutor, evaluate: Callable[..., Evaluation], pa
     contained = meta.get("accept_if_contained") and result.status == "correct"
     if contained:
         return
-    tolerated = meta.get("neutral_ok") or path.name in NOT_YET_REJECTED
-    if tolerated and result.status == "correct" and "max_honest_speedup" in meta:
+    if meta.get("neutral_ok") and result.status == "correct":
         if any(f["rule"] == "busy-machine" for f in result.flags):
             pytest.skip("the machine is too busy to say that the speedup is an honest one")
         # Interpreted, a candidate is not timed and claims nothing.
@@ -62,7 +68,8 @@ def test_sample(executor: LocalExecutor, evaluate: Callable[..., Evaluation], pa
         assert claimed is not None
         assert claimed <= meta["max_honest_speedup"]
         return
-    if path.name in NOT_YET_REJECTED:
-        assert result.status not in ("harness_error", "invalid_problem"), result.reason
-        return
     assert result.status not in ("correct", "harness_error", "invalid_problem"), result.reason
+    if result.status == "rejected":  # what is incorrect need not know why
+        said = " ".join([result.reason, *(f"{f['rule']} {f['detail']}" for f in result.flags)]).lower()
+        words = [w for k in meta["reason_keywords"] for w in (k, SYNONYMS.get(k, k))]
+        assert any(word in said for word in words), (result.reason, meta["reason_keywords"])
