@@ -95,6 +95,8 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
     lowered = text.lower()
     if isinstance(error, RuntimeError) and "error building extension" in lowered:
         kind = "compile"
+    if not kind and triton_errors.while_compiling(error):
+        kind = "compile"
     out_of_memory = ("can't allocate memory", "std::bad_alloc", "out of memory")
     if isinstance(error, MemoryError) or any(words in lowered for words in out_of_memory):
         kind, text = "memory", text or "allocation failed"

@@ -89,6 +89,7 @@ def install(target: dict[str, Any], scratch: Path) -> list[str]:
         extra_cuda_cflags: Sequence[str] | None = None,
         extra_include_paths: Any = None,
         no_implicit_headers: bool = False,
+        is_python_module: bool = True,
         **_: Any,
     ) -> _Extension:
         del cpp_sources  # their part runs on the host
@@ -98,13 +99,17 @@ def install(target: dict[str, Any], scratch: Path) -> list[str]:
                 f"the extension {name} has no CUDA sources: C++ ones are not compiled without the device"
             )
         head = "" if no_implicit_headers else _IMPLICIT
-        return build(name, head + text, extra_cuda_cflags or (), _listed(extra_include_paths))
+        extension = build(name, head + text, extra_cuda_cflags or (), _listed(extra_include_paths))
+        if not is_python_module:
+            raise NotFollowed(f"the library {name} was compiled, but cannot be loaded")
+        return extension
 
     def load(
         name: str,
         sources: Any,
         extra_cuda_cflags: Sequence[str] | None = None,
         extra_include_paths: Any = None,
+        is_python_module: bool = True,
         **_: Any,
     ) -> _Extension:
         texts = [Path(s).read_text(encoding="utf-8") for s in _listed(sources) if str(s).endswith(".cu")]
@@ -114,6 +119,7 @@ def install(target: dict[str, Any], scratch: Path) -> list[str]:
             extra_cuda_cflags=extra_cuda_cflags,
             extra_include_paths=extra_include_paths,
             no_implicit_headers=True,
+            is_python_module=is_python_module,
         )
 
     module: Any = cpp_extension

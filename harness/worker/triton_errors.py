@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
+
+_COMPILER = "triton/compiler/compiler.py"
 
 
 def describe(error: BaseException, path: str) -> tuple[str, int | None] | None:
@@ -24,6 +27,15 @@ def describe(error: BaseException, path: str) -> tuple[str, int | None] | None:
     if row is None or not source or not path:
         return text, None
     return text, _line_in_file(Path(path).read_text(encoding="utf-8"), source, row)
+
+
+def while_compiling(error: BaseException) -> bool:
+    """Whether it was Triton's compiler that failed: passes and parsers raise plain RuntimeErrors, and say on
+    standard error what is wrong.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = any(f.name == "compile" and f.filename.endswith(_COMPILER) for f in frames)
+    return inside and not isinstance(error, OSError)
 
 
 def _line_in_file(text: str, source: str, row: int) -> int | None:

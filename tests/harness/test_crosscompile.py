@@ -201,6 +201,55 @@ def test_what_is_wrong(
     assert re.search(reason, result.reason), result.reason
 
 
+GLUON = """
+import torch, triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+@gluon.jit
+def kernel(x, scale, y, n, N, BLOCK: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    i = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, layout=layout)
+    v = gl.load(x + i, mask=i < n)
+    gl.store(y + i, gl.maximum(v, 0.0) * gl.load(scale + i % N), mask=i < n)
+"""
+
+
+def test_gluon(compiled: Callable[..., Evaluation]) -> None:
+    result = compiled(GLUON + MODEL)
+    assert result.status == "compiled", result.reason
+    assert result.profile is not None
+    assert result.profile["static"][0]["language"] == "gluon"
+    wrong = compiled(GLUON + MODEL, "amd:gfx942")  # its layout is for warps of 32
+    assert wrong.status == "compile_error", wrong.reason
+
+
+DESCRIPTORS = """
+import torch, triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+def choose_blocks(arguments):
+    for name in ("a", "c"):
+        arguments[name].block_shape = [arguments["B"], 64]
+@triton.autotune([triton.Config({"B": b}, pre_hook=choose_blocks) for b in (64, 128)], key=["N"])
+@triton.jit
+def double(a, c, N, B: tl.constexpr):
+    for j in range(0, N, 64):
+        c.store([tl.program_id(0) * B, j], a.load([tl.program_id(0) * B, j]) * 2)
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        c = torch.empty_like(a)
+        of = [TensorDescriptor(t, list(t.shape), list(t.stride()), [1, 64]) for t in (a, c)]
+        double[lambda m: (a.shape[0] // m["B"],)](*of, a.shape[1])
+        return c
+"""
+
+
+def test_tensor_descriptors(compiled: Callable[..., Evaluation], tmp_path: Path) -> None:
+    result = compiled(DESCRIPTORS, problem=MATMUL_PROBLEM, texts=tmp_path)
+    assert "1 kernel (2 configurations)" in result.reason, result.reason
+    assert all("cp.async.bulk.tensor" in p.read_text() for p in tmp_path.glob("*.ptx"))
+
+
 def test_a_hanging_compilation_ends(compiled: Callable[..., Evaluation]) -> None:
     hang = CANDIDATE.replace("return y", "import subprocess; subprocess.run(['sleep', '1000'])")
     result = compiled(hang, build_limit_s=5.0)

@@ -134,3 +134,33 @@ def test_a_hanging_compiler_is_killed_with_its_children(tmp_path: Path) -> None:
         run_compiler(["/bin/sh", "-c", "sleep 987.25 & sleep 987.25"], tmp_path, 1.0)
     listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert "987.25" not in listing
+
+
+@pytest.mark.gpu
+def test_launches_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    monkeypatch.delenv(native_cuda.ARCHITECTURE_VARIABLE)
+    library = load_cuda(r"""
+    extern "C" __global__ void scale(const float* x, float* out, long long n, float a, bool twice) {
+        extern __shared__ float tile[];
+        long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+        tile[20000 + threadIdx.x] = i < n ? x[i] : 0.0f;
+        __syncthreads();
+        if (i < n) out[i] = a * tile[20000 + threadIdx.x] * (twice ? 2.0f : 1.0f);
+    }
+    """)
+    x, out = torch.rand(1000, device="cuda"), torch.empty(1000, device="cuda")
+    shared = (20000 + 256) * 4  # more than 48 KiB
+    library.scale[4, 256, shared](x, out, 1000, 1.5, True)
+    torch.testing.assert_close(out, 3 * x)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        stream.wait_stream(torch.cuda.default_stream())
+        library.scale[4, 256, shared](x, out, 1000, 1.5, False)
+    stream.synchronize()
+    torch.testing.assert_close(out, 1.5 * x)
+    with pytest.raises(RuntimeError, match="shared memory"):
+        library.scale[4, 256, 1 << 20](x, out, 1000, 1.5, True)
