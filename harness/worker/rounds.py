@@ -21,12 +21,14 @@ DOUBLE_LIMITS = {"cpu": 1 << 26, "cuda": 1 << 29}
 
 
 class Rounds:
-    """Runs the rounds of one trial; raises Mismatch for the first that fails."""
+    """Runs the rounds of one trial; raises Mismatch for the first that fails. `exact`: in double precision,
+    too.
+    """
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, *, exact: bool = True) -> None:
         self.trial = trial
         self.latest = 0
-        self.double: list[torch.Tensor] | None = self._double_outputs()
+        self.double: list[torch.Tensor] | None = self._double_outputs() if exact else None
 
     def run(self) -> None:
         """At least five rounds: two fresh seeds, each distribution that fits, edits in place, new weights."""

@@ -16,7 +16,7 @@ from harness.worker.compare import Comparison
 from harness.worker.rounds import Rounds, compare_all
 from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
 from harness.worker.stats import weighted_geometric_mean
-from harness.worker.trial import LOAD_LIMIT_S, Ratio, Trial, Verdict
+from harness.worker.trial import LOAD_LIMIT_S, Ratio, Trial, Verdict, all_finite
 from harness.worker.values import describe_layout, layout_bytes, plain_values, skeleton
 
 Tensors = list[torch.Tensor]
@@ -26,7 +26,7 @@ LARGE = 1 << 29  # bytes of one input set from which on nothing is derived
 # Only what is grossly wrong counts for sizes that the author did not name.
 GROSS = 20.0
 MAX_FAMILIES, MAX_TRIED = 3, 12
-BUDGET_S = 10.0
+BUDGET_S = 6.0
 SLOW_SHARE = 0.1  # of the time limit: a reference slower than that is not run on more
 
 
@@ -102,25 +102,39 @@ def _combine(trial: Trial, figures: list[dict[str, Any]], ratios: Sequence[dict[
 def _other_layouts(trial: Trial, tensors: Tensors) -> None:
     """The same values with other strides: the candidate agrees, or it refuses."""
     seed = trial.seed()
+    if trial.stateful:
+        renew(trial)
     expected = trial.reference_output(0, seed)
     usual = [entry["stride"] for entry in trial.layout]
     for name, layout in _layouts(tensors).items():
         if [entry["stride"] for entry in layout] == usual or layout_bytes(layout) > LARGE:
             continue
-        if not _present(trial, tensors, layout):
+        _place(trial, tensors, layout)
+        trial.reference.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
+        if not _same_output(trial, seed, expected):
             continue
-        mine = trial.reference_output(0, seed)
-        if compare_all(trial, mine, expected, trial.tolerance.widened(GROSS)).problem:
-            continue  # this reference looks at strides
         _connect_candidate(trial)
         try:
-            Rounds(trial).call_both(0, f"the same values in another memory layout: {name}")
+            _call_both(trial, f"the same values in another memory layout: {name}")
         except ChildFailure as failure:
             if not _refused(trial, failure):
                 raise
             detail = f"refuses inputs in another memory layout ({name}): {failure}"
             trial.flag("layout-specialised", "info", detail[:300])
             return
+
+
+def _same_output(trial: Trial, seed: int, expected: Tensors) -> bool:
+    """Whether the reference takes other strides, and does not look at them."""
+    if trial.stateful:
+        renew(trial)
+    try:
+        mine = trial.reference_output(0, seed)
+    except ChildFailure as failure:
+        if failure.log:
+            return False
+        raise
+    return not compare_all(trial, mine, expected, trial.tolerance.widened(GROSS)).problem
 
 
 def _layouts(tensors: Tensors) -> dict[str, list[dict[str, Any]]]:
@@ -173,21 +187,23 @@ def _judge_family(trial: Trial, tensors: Tensors, more: Tensors, family: Family)
     """Whether the reference took any of the sizes."""
     size = tensors[family[0][0]].shape[family[0][1]]
     wrong: list[str] = []
-    right = 0
-    taken = False
+    refusal = ""
+    right = taken = False
     for new, aligned in _sizes(size):
-        resized = _resized(tensors, more, family, new)
-        if new < size and _holds_indices(tensors, new):
+        if (aligned and right) or (new < size and _holds_indices(tensors, new)):
             continue
-        if not _present(trial, resized, describe_layout(resized, contiguous=True)):
+        resized = _resized(tensors, more, family, new)
+        if not _resize(trial, resized):
             continue
         taken = True
         what = _told(tensors, resized)
         trial.comparison = Comparison()
         try:
             _connect_candidate(trial)
-            Rounds(trial).call_both(0, what)
+            _call_both(trial, what)
         except Mismatch as mismatch:
+            if not all_finite(trial.reference.outputs):
+                continue
             if aligned:
                 wrong.append(str(mismatch))
             else:
@@ -198,18 +214,20 @@ def _judge_family(trial: Trial, tensors: Tensors, more: Tensors, family: Family)
             if failure.kind in KERNEL_FAULTS:
                 wrong.append(f"{failure} ({what})")
             elif _refused(trial, failure):
-                _specialised(trial, "info", f"refuses other shapes ({what}): {failure}")
-                right += 1
+                refusal = f"refuses other shapes ({what}): {failure}"
+                break
             else:
                 raise _Broken(f"for another shape ({what}): {failure}") from failure
         else:
-            right += aligned
-    if wrong and not right and size not in plain_values(trial.init):
+            right |= aligned
+    if wrong and not (right or refusal) and size not in plain_values(trial.init):
         detail = f"hard-coded for the benchmark's shape: silently wrong for any other: {wrong[0]}"
         trial.flag("shape-hardcoded", "reject", detail[:400])
         raise Verdict("rejected", f"shape-hardcoded: {detail}")
     if wrong:
         _specialised(trial, "warning", f"silently wrong for some other shapes: {wrong[0]}")
+    elif refusal:
+        _specialised(trial, "info", refusal)
     return taken
 
 
@@ -277,19 +295,23 @@ def _told(before: Tensors, after: Tensors) -> str:
 # -- presenting inputs ---------------------------------------------------------------------------------
 
 
-def _present(trial: Trial, tensors: Tensors, layout: list[dict[str, Any]]) -> bool:
-    """Gives the reference these inputs instead; False where it does not take them or is not finite."""
+def _place(trial: Trial, tensors: Tensors, layout: list[dict[str, Any]]) -> None:
+    """Gives the reference these inputs in one slot instead of what it had; places for results are gone."""
     ref = trial.reference
-    if layout_bytes(layout) > LARGE:
-        return False
     ref.unmap(LOAD_LIMIT_S)
     trial.layout, trial.slots = layout, 1
     ref.map_inputs(trial.structure, layout, 1, LOAD_LIMIT_S)
     ref.slots[0].write(layout, tensors)
-    if trial.stateful:
-        renew(trial)
+
+
+def _resize(trial: Trial, tensors: Tensors) -> bool:
+    """Gives the reference inputs of other sizes; False where it does not take them."""
+    layout = describe_layout(tensors, contiguous=True)
+    if layout_bytes(layout) > LARGE:
+        return False
+    _place(trial, tensors, layout)
     try:
-        _, answer = ref.first_call(0, trial.request.run_limit_s, "eager", trial.seed())
+        _, answer = trial.reference.first_call(0, trial.request.run_limit_s, "eager", trial.seed())
     except ChildFailure as failure:
         if failure.log:
             return False
@@ -297,9 +319,9 @@ def _present(trial: Trial, tensors: Tensors, layout: list[dict[str, Any]]) -> bo
     if "mismatch" in answer or skeleton(answer["structure"]) != trial.output_structure:
         return False
     trial.output_layout = answer["layout"]
-    ref.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
-    ref.slots[0].write(layout, tensors)
-    return trial.reference_takes(0)
+    trial.reference.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
+    trial.reference.slots[0].write(layout, tensors)
+    return True
 
 
 def _connect_candidate(trial: Trial) -> None:
@@ -308,8 +330,18 @@ def _connect_candidate(trial: Trial) -> None:
     side.unmap(LOAD_LIMIT_S)
     side.map_inputs(trial.structure, trial.layout, 1, LOAD_LIMIT_S)
     side.map_output(trial.output_structure, trial.output_layout, LOAD_LIMIT_S)
-    if trial.stateful:
-        renew(trial)
+
+
+def _call_both(trial: Trial, what: str) -> None:
+    """Raises Mismatch where the sides disagree, and in double precision as well."""
+    for exact in (False, True):
+        if trial.stateful:
+            renew(trial)
+        try:
+            return Rounds(trial, exact=exact).call_both(0, what)
+        except Mismatch:
+            if exact:
+                raise
 
 
 def _refused(trial: Trial, failure: ChildFailure) -> bool:
