@@ -43,7 +43,7 @@ class CandidateServer(Server):
             "save_state": self.save_state,
             "profile": self.profile,
             "integrity": lambda _: self.integrity(),
-            "experiments": lambda _: self.experiments(),
+            "experiments": self.experiments,
             "seen": lambda _: self.tried.seen if self.tried else {},
         }
 
@@ -133,8 +133,13 @@ class CandidateServer(Server):
             "threads": running_threads(),
         }
 
-    def experiments(self) -> dict[str, Any]:
+    def experiments(self, message: dict[str, Any]) -> dict[str, Any]:
         """Makes the forwards of `experiments.Experiments` callable."""
-        self.tried = Experiments(self.forwards["candidate"], self.path.parent, self.results[0])
+        self.tried = Experiments(
+            self.forwards["candidate"],
+            self.path.parent,
+            self.results[0],
+            all_threads=message["all_threads"],
+        )
         self.forwards |= self.tried.forwards
         return {"ok": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from harness.worker.inputs import DISTRIBUTIONS
@@ -10,6 +11,7 @@ from harness.worker.side import ChildFailure, Mismatch
 from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict
 
 ASK_LIMIT_S = 30.0
+_THREADS = re.compile(r"thread|concurrent|multiprocessing|async", re.IGNORECASE)
 TOLERANCE_FACTOR = 2.0  # these calls are compared without a double-precision result
 
 
@@ -28,7 +30,15 @@ class Places:
                 side.unmap(LOAD_LIMIT_S)
                 side.map_inputs(trial.structure, self.layout, self.slots, LOAD_LIMIT_S)
                 side.map_output(trial.output_structure, self.output_layout, LOAD_LIMIT_S)
-        trial.candidate.ask({"op": "experiments"}, ASK_LIMIT_S)
+        prepare(trial)
+
+
+def prepare(trial: Trial) -> None:
+    """Makes the child ready for further experiments. Words in its source choose no verdict here, only whether
+    to pay for a look at all threads.
+    """
+    watch_all = trial.request.policy == "pure" or bool(_THREADS.search(trial.request.candidate))
+    trial.candidate.ask({"op": "experiments", "all_threads": watch_all}, ASK_LIMIT_S)
 
 
 def look_for_decoys(trial: Trial, seen: dict[str, Any], places: Places) -> None:

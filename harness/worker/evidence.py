@@ -12,7 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.worker.decoys import TOLERANCE_FACTOR, Places, call_limit, look_for_decoys, what_was_seen
+from harness.worker.decoys import (
+    TOLERANCE_FACTOR,
+    Places,
+    call_limit,
+    look_for_decoys,
+    prepare,
+    what_was_seen,
+)
 from harness.worker.guard import RULES, inspect_candidate
 from harness.worker.processes import descendants
 from harness.worker.rounds import compare_all
@@ -82,7 +89,7 @@ def observe(trial: Trial) -> dict[str, Any]:
     A result that is wrong only then shows a candidate that looks for signs of being timed. One that raises is
     none: an honest one may stumble over a variable that it cannot parse.
     """
-    trial.candidate.ask({"op": "experiments"}, ASK_LIMIT_S)
+    prepare(trial)
     try:
         problem = _wrong(trial, "observed")
     except ChildFailure as failure:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,10 +44,16 @@ Forward = Callable[..., Any]
 
 
 class Experiments:
-    """Forwards by name for the server, and what the last of them saw."""
+    """Forwards by name for the server, and what the last of them saw.
 
-    def __init__(self, forward: Forward, scratch: Path, like: list[torch.Tensor]) -> None:
+    `all_threads`: operators are to be seen on every thread, not only on the calling one.
+    """
+
+    def __init__(
+        self, forward: Forward, scratch: Path, like: list[torch.Tensor], *, all_threads: bool
+    ) -> None:
         self._forward, self._scratch, self._like = forward, scratch, like
+        self._all_threads = all_threads or threading.active_count() > 1
         self.loaded = Loaded.find(scratch)
         self._kept: list[list[torch.Tensor]] = []  # results, as a caller might keep them
         self.seen: dict[str, Any] = {}
@@ -71,8 +78,7 @@ class Experiments:
             watched = {"own_us": 0.0, "library_us": 0.0, "library": called[:_KEPT]}
             self.seen = {"launches": launches.counts(), **watched}
             return result
-        # Without Kineto, which would need a second to start.
-        with launches.watched(mode), profile(use_kineto=False) as profiler:
+        with launches.watched(mode), _profiler(all_threads=self._all_threads) as profiler:
             result = self._forward(*arguments)
         reused = self._keep(result)
         self.seen = {"launches": launches.counts(), "reused": reused}
@@ -88,6 +94,15 @@ class Experiments:
         reused = any(same_memory(tensors, earlier) for earlier in self._kept)
         self._kept.append(tensors)
         return reused
+
+
+def _profiler(*, all_threads: bool) -> profile:
+    """Kineto alone sees all threads, and needs a second to start in a forked process."""
+    if not all_threads:
+        return profile(use_kineto=False)
+    from torch._C._profiler import _ExperimentalConfig
+
+    return profile(use_kineto=True, experimental_config=_ExperimentalConfig(profile_all_threads=True))
 
 
 def _operators(events: Any) -> dict[str, Any]:

@@ -179,6 +179,13 @@ def test_honest_lookalikes(evaluate: Evaluate, body: Body, norm_problem: str, to
         ("decoy-kernel", with_forward(TRITON, f"show[(1,)](self.flag, BLOCK=16)\n{LIBRARY}")),
         ("decoy-kernel", with_forward(TRITON, f"unused = launch(a)\n{LIBRARY}")),
         ("decoy-kernel", with_forward(NATIVE, f"lib.show(a, 3)\n{LIBRARY}")),
+        (
+            "decoy-kernel",
+            "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+            + with_forward(
+                NATIVE, "lib.show(a, 3)\nreturn pool.submit(lambda: torch.tanh(a @ b) * 2).result()"
+            ),
+        ),
         ("decoy-kernel", with_forward(NATIVE, f"y = torch.empty_like(a)\ndouble_tanh(a, y, 3)\n{LIBRARY}")),
         ("kernel-never-launched", with_forward(TRITON, LIBRARY)),
         (
