@@ -44,11 +44,11 @@ def cpu_ceilings(cache_dir: Path, *, again: bool = False) -> dict[str, Any]:
 
 
 def device_ceilings(cache_dir: Path) -> dict[str, Any]:
-    """Measures the first visible CUDA device and keeps what `harness.worker.ceilings` found. Raises
+    """Measures the first visible CUDA device and keeps what `harness.worker.device.ceilings` found. Raises
     HarnessError.
     """
     root = str(Path(__file__).resolve().parents[1])
-    command = [sys.executable, "-m", "harness.worker.ceilings"]
+    command = [sys.executable, "-m", "harness.worker.device.ceilings"]
     try:
         with measuring_alone("cuda"):
             done = subprocess.run(command, capture_output=True, timeout=DEVICE_LIMIT_S, check=True, cwd=root)

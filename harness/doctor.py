@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.target import broken_targets, list_targets
 from harness.targets.cuda_driver import cuda_names
 from harness.worker import environment
-from harness.worker.sandbox import FEATURES
+from harness.worker.jail.sandbox import FEATURES
 
 PROBE_LIMIT_S = 60.0
 
@@ -97,7 +97,7 @@ def _sandbox() -> list[Check]:
 def sandbox_report() -> dict[str, str]:
     """Feature → "" where active, else why not; found out by a process that jails itself."""
     root = str(Path(__file__).resolve().parents[1])
-    command = [sys.executable, "-m", "harness.worker.sandbox"]
+    command = [sys.executable, "-m", "harness.worker.jail.sandbox"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PROBE_LIMIT_S, check=True, cwd=root)
         return dict(json.loads(done.stdout))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ExecutorError
-from harness.worker.sandbox import KEPT_VARIABLES
+from harness.worker.jail.sandbox import KEPT_VARIABLES
 from harness.worker.text import one_line
 from harness.worker.wire import LARGE_FRAME, Channel, WireError, channel_pair
 

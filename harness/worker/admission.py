@@ -7,15 +7,18 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from harness.worker import device, environment, guard, sandbox
+from harness.worker import environment
 from harness.worker.compare import parse_tolerance
-from harness.worker.device_timing import slots_for
-from harness.worker.interpreter import UNCHECKED
+from harness.worker.device import driver as device
+from harness.worker.device.timing import slots_for
+from harness.worker.guard import inspection as guard
+from harness.worker.interpreter.install import UNCHECKED
+from harness.worker.jail import sandbox
+from harness.worker.jail.watch import Watch, cpu_limit_s
 from harness.worker.side import ChildFailure, Mismatch, Side
 from harness.worker.state import Entry, match_state
 from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict, all_finite, same_bytes
 from harness.worker.values import layout_bytes, skeleton
-from harness.worker.watch import Watch, cpu_limit_s
 from harness.worker.wire import WireError
 
 BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do

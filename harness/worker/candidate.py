@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from harness.worker import interpreter, sandbox
 from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded, set_precision
-from harness.worker.device_profile import profile_calls
-from harness.worker.experiments import Experiments
-from harness.worker.integrity import Watch, running_threads
-from harness.worker.static_profile import KernelFigures
+from harness.worker.evidence.experiments import Experiments
+from harness.worker.evidence.integrity import Watch, running_threads
+from harness.worker.interpreter import install as interpreter
+from harness.worker.jail import sandbox
+from harness.worker.profiling.light import profile_calls
+from harness.worker.profiling.static import KernelFigures
 from harness.worker.values import unpack
 from harness.worker.wire import Channel
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from harness.worker import triton_errors
-from harness.worker.blocks import BlockRunner
-from harness.worker.device import driver, start
+from harness.worker.device.blocks import BlockRunner
+from harness.worker.device.driver import driver, start
 from harness.worker.gradients import ForwardBackward
 from harness.worker.values import Region, Unsupported, describe_layout, pack, plain_values, skeleton, unpack
 from harness.worker.wire import Channel

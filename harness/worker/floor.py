@@ -10,7 +10,7 @@ import time
 
 import torch
 
-from harness.worker.device import cache_bytes, copy_rate, matrix_rate
+from harness.worker.device.driver import cache_bytes, copy_rate, matrix_rate
 from harness.worker.inputs import rewrite
 from harness.worker.side import ChildFailure
 from harness.worker.timing import RESOLUTION_S

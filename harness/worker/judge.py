@@ -13,11 +13,11 @@ import torch
 
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem, renew, start_devices
-from harness.worker.device_timing import ClockDisagreement, measure_on_device
-from harness.worker.evidence import look_for_evidence
+from harness.worker.device.timing import ClockDisagreement, measure_on_device
+from harness.worker.evidence.look import look_for_evidence
 from harness.worker.floor import check_floor, look_at_arithmetic
 from harness.worker.inputs import rewrite
-from harness.worker.interpreted import run_configurations
+from harness.worker.interpreter.configurations import run_configurations
 from harness.worker.machine import (
     FOREIGN_SHARE,
     lock_name,
@@ -27,7 +27,7 @@ from harness.worker.machine import (
     undisturbed,
 )
 from harness.worker.model import Evaluation, Status
-from harness.worker.profiles import look_closer, no_profiler
+from harness.worker.profiling.levels import look_closer, no_profiler
 from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
 from harness.worker.shapes import look_at_other_inputs
 from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.worker import environment
-from harness.worker.processes import descendants
+from harness.worker.jail.processes import descendants
 
 LOCK_WAIT_S = 120.0
 PRIORITY = -15

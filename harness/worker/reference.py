@@ -15,11 +15,12 @@ from typing import Any
 
 import torch
 
-from harness.worker import environment, sandbox
-from harness.worker.calls import CallLog
+from harness.worker import environment
 from harness.worker.child import Server, float_state, load_module, seeded, set_precision
 from harness.worker.compare import parse_tolerance
+from harness.worker.evidence.calls import CallLog
 from harness.worker.gradients import differentiable_outputs, gradient_targets
+from harness.worker.jail import sandbox
 from harness.worker.meta import InvalidProblem, Meta, parse_meta
 from harness.worker.values import Unsupported, describe_layout, dtype_name, pack, unpack
 from harness.worker.wire import Channel

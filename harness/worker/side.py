@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from harness.worker.device import driver
-from harness.worker.processes import LOG_LIMIT, Child, describe_status
+from harness.worker.device.driver import driver
+from harness.worker.jail.processes import LOG_LIMIT, Child, describe_status
 from harness.worker.values import Region, layout_bytes
 from harness.worker.wire import Closed, Late, WireError
 

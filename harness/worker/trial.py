@@ -16,7 +16,7 @@ import torch
 
 from harness.worker import environment
 from harness.worker.compare import Comparison, Tolerance
-from harness.worker.guard_kernels import Kernels
+from harness.worker.guard.kernels import Kernels
 from harness.worker.inputs import rewrite
 from harness.worker.model import Evaluation, EvaluationRequest, Status
 from harness.worker.side import ChildFailure, Side

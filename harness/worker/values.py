@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from harness.worker.device import create_memory, map_memory
+from harness.worker.device.driver import create_memory, map_memory
 
 ALIGNMENT = 256
 SEALS = (

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.worker import environment, sandbox
+from harness.worker import environment
+from harness.worker.jail import sandbox
 from harness.worker.wire import LARGE_FRAME, Channel, Closed, WireError
 
 LOG_TAIL = 6000  # of what a failure of the judge itself leaves
@@ -86,7 +87,7 @@ def _run_judge(kind: str, device: str, fd: int) -> None:
 
 
 def _answer(kind: str, device: str, channel: Channel) -> None:
-    from harness.worker.processes import kill_descendants
+    from harness.worker.jail.processes import kill_descendants
 
     try:
         _JOBS[kind](channel, device)
@@ -102,10 +103,10 @@ def _answer(kind: str, device: str, channel: Channel) -> None:
 
 def _evaluate(channel: Channel, device: str) -> None:
     from harness.worker.candidate import CandidateServer
-    from harness.worker.figures import artifacts
+    from harness.worker.jail.processes import fork_jailed, kill_descendants
     from harness.worker.judge import judge
     from harness.worker.model import EvaluationRequest
-    from harness.worker.processes import fork_jailed, kill_descendants
+    from harness.worker.profiling.figures import artifacts
     from harness.worker.trial import Trial
 
     # Both children first: they inherit neither the request nor any thread.
@@ -142,11 +143,11 @@ def _evaluate(channel: Channel, device: str) -> None:
 
 
 def _compile(channel: Channel, _: str) -> None:
-    from harness.worker.crosscompile import compile_candidate
-    from harness.worker.crosscompile_child import CompileServer, InterfaceServer
-    from harness.worker.figures import artifacts
+    from harness.worker.crosscompile.child import CompileServer, InterfaceServer
+    from harness.worker.crosscompile.judge import compile_candidate
+    from harness.worker.jail.processes import fork_child, fork_jailed, kill_descendants
     from harness.worker.model import EvaluationRequest
-    from harness.worker.processes import fork_child, fork_jailed, kill_descendants
+    from harness.worker.profiling.figures import artifacts
     from harness.worker.trial import Trial
 
     reference = fork_child(lambda c: InterfaceServer(c, Path()).serve())
@@ -182,7 +183,7 @@ def _look(op: str) -> Callable[[Channel, str], None]:
     def job(channel: Channel, device: str) -> None:
         import random
 
-        from harness.worker.processes import kill_descendants
+        from harness.worker.jail.processes import kill_descendants
         from harness.worker.side import ChildFailure, Side
 
         child = _fork_reference(device)
@@ -209,7 +210,7 @@ def _look(op: str) -> Callable[[Channel, str], None]:
 
 
 def _fork_reference(device: str) -> Any:
-    from harness.worker.processes import fork_child
+    from harness.worker.jail.processes import fork_child
     from harness.worker.reference import ReferenceServer
 
     child = fork_child(lambda c: ReferenceServer(c, Path(), device).serve())
@@ -232,7 +233,7 @@ def _folder(path: Path) -> Path:
 
 def _watch(channel: Channel) -> None:
     """Ends everything when the executor closes its end, as it does on Ctrl-C."""
-    from harness.worker.processes import kill_descendants
+    from harness.worker.jail.processes import kill_descendants
 
     def wait() -> None:
         with contextlib.suppress(OSError):

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from harness.worker.calls import CallLog
+from harness.worker.evidence.calls import CallLog
 
 
 def t(*shape: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ import pytest
 from harness import Evaluation, EvaluationRequest, LocalExecutor
 from harness.nvrtc import has_compiler
 from harness.target import get_target
-from harness.worker.crosscompile_triton import AbsentDriver, Launches
+from harness.worker.crosscompile.triton_driver import AbsentDriver, Launches
 
 pytest.importorskip("triton")
 

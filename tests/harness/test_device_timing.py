@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.worker import device, device_timing
-from harness.worker.device_timing import ClockDisagreement, DeviceMeasurement, DeviceStopwatch, _slope
+from harness.worker.device import driver as device
+from harness.worker.device import timing as device_timing
+from harness.worker.device.timing import ClockDisagreement, DeviceMeasurement, DeviceStopwatch, _slope
 from harness.worker.side import Block, Mismatch
 from harness.worker.timing import Contestant
 

@@ -13,7 +13,7 @@ from harness.doctor import checks
 from harness.errors import TargetUnavailable, TargetUnknown
 from harness.target import get_target, list_targets
 from harness.worker import environment
-from harness.worker.sandbox import FEATURES
+from harness.worker.jail.sandbox import FEATURES
 
 
 def test_targets() -> None:

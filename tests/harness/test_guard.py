@@ -8,7 +8,7 @@ import textwrap
 import pytest
 import torch  # noqa: F401  (rules look up what a library has, where it is loaded)
 
-from harness.worker.guard import RULES, Inspection, inspect_candidate
+from harness.worker.guard.inspection import RULES, Inspection, inspect_candidate
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 WORK = "torch.relu(x)"
@@ -306,7 +306,7 @@ def test_deep_nesting_hides_nothing() -> None:
 
 
 def test_a_file_that_takes_too_long_is_said_to_be_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.worker import guard_flow
+    from harness.worker.guard import flow as guard_flow
 
     monkeypatch.setattr(guard_flow, "MAX_WORK", 50)
     assert not look(module("a = b = c = torch\n" * 50)).complete

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from harness.worker.guard import inspect_candidate
+from harness.worker.guard.inspection import inspect_candidate
 
 
 def module(forward: str, top: str = "", init: str = "pass") -> str:

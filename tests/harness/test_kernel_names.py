@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.worker.kernel_names import kernel_kind, operator_kind
+from harness.worker.evidence.kernel_names import kernel_kind, operator_kind
 
 LIBRARY = """
 ampere_sgemm_128x64_tn

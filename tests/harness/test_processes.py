@@ -17,8 +17,8 @@ from harness.worker.wire import Channel, Closed, Late, WireError, channel_pair
 # In a process of its own: it becomes a subreaper and forks.
 SCRIPT = """
 import os, sys, time
-from harness.worker import sandbox
-from harness.worker.processes import fork_jailed, kill_descendants
+from harness.worker.jail import sandbox
+from harness.worker.jail.processes import fork_jailed, kill_descendants
 if sys.argv[1] == "none":
     sandbox._unshare = lambda flag: "not permitted here"
 
@@ -97,7 +97,7 @@ def test_half_a_frame_then_silence_or_end() -> None:
 def test_number_of_processes_is_limited(repository: Path) -> None:
     script = """
 import resource
-from harness.worker import sandbox
+from harness.worker.jail import sandbox
 report = {}
 tasks = sandbox.user_tasks() + 50
 sandbox.limit_resources(report, 1 << 30, tasks)

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 
 from harness import Evaluation
-from harness.worker import seccomp
+from harness.worker.jail import seccomp
 
 # Enters the jail as a candidate does, runs the given statements in it and prints what they put into `found`.
 SCRIPT = """
 import json, os, sys, tempfile
 from pathlib import Path
-from harness.worker import landlock, sandbox
-from harness.worker.processes import fork_jailed, kill_descendants
+from harness.worker.jail import landlock
+from harness.worker.jail import sandbox
+from harness.worker.jail.processes import fork_jailed, kill_descendants
 absent = json.loads(sys.argv[2])
 unshare = sandbox._unshare
 if "namespaces" in absent:

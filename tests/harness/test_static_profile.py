@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.target import get_target
-from harness.worker import occupancy, sass
-from harness.worker.static_profile import Compiled, figures, registers_of
+from harness.worker.profiling import occupancy, sass
+from harness.worker.profiling.static import Compiled, figures, registers_of
 
 HOPPER = get_target("nvidia:sm_90").limits
 MI300 = get_target("amd:gfx942").limits

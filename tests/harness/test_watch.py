@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from harness import Evaluation
-from harness.worker.watch import tree
+from harness.worker.jail.watch import tree
 
 SCRIPT = """
 import mmap, os, sys, time
-from harness.worker.processes import fork_child, kill_descendants
-from harness.worker.sandbox import adopt_orphans
-from harness.worker.watch import Watch
+from harness.worker.jail.processes import fork_child, kill_descendants
+from harness.worker.jail.sandbox import adopt_orphans
+from harness.worker.jail.watch import Watch
 adopt_orphans()
 
 def run(channel):

@@ -1,0 +1,1 @@
+"""Candidates compiled for a device that is not here."""

@@ -1,0 +1,1 @@
+"""CUDA devices: shared memory, blocks of timed calls, clocks, ceilings."""

@@ -1,0 +1,1 @@
+"""What a correct candidate did: its process, its kernels, and whether they matter."""

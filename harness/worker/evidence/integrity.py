@@ -1,0 +1,313 @@
+"""In the candidate's child: what of torch, Python and the harness has changed since before its import, and
+what its code asked the interpreter for.
+
+A candidate shares this process and may make it lie. Then it gains nothing: clock, inputs and comparison are
+the judge's, in another process. This is here so that an attempt gets its name instead of a shrug.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import inspect
+import re
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Change = tuple[str, str]  # rule, detail
+
+_MODULES = (
+    *(
+        "torch",
+        "torch.nn.functional",
+        "torch.nn.modules.module",
+        "torch.autograd",
+        "torch.cuda",
+        "torch.testing",
+    ),
+    *("torch.overrides", "torch.random", "torch._tensor", "torch.utils.benchmark", "torch.cuda.streams"),
+    *(
+        "torch.utils.benchmark.utils.timer",
+        "triton.testing",
+        "triton.runtime.jit",
+        "triton.runtime.autotuner",
+    ),
+    *(
+        "time",
+        "timeit",
+        "json",
+        "gc",
+        "sys",
+        "os",
+        "socket",
+        "struct",
+        "threading",
+        "inspect",
+        "_thread",
+        "mmap",
+    ),
+    *("random", "math", "pickle", "ctypes", "importlib", "numpy", "numpy.testing"),
+)
+_CLASSES = (
+    *(
+        "torch.Tensor",
+        "torch._C.TensorBase",
+        "torch.nn.Module",
+        "torch.nn.Parameter",
+        "torch.autograd.Function",
+    ),
+    *("torch.cuda.Event", "torch.cuda.Stream", "torch._C._CudaEventBase", "torch.Generator", "socket.socket"),
+    *("torch.UntypedStorage", "torch.autograd.profiler.profile"),
+)
+# Names that their own module rebinds as it is used.
+_REBOUND = {"torch.cuda.default_generators", "threading._active", "sys.last_value", "sys.last_traceback"}
+_SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames")
+_SCHEDULING = ("sys.setprofile", "sys.settrace")
+_GUARDED = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__bases__")
+_REGISTERED = re.compile(r"^\w+(?:\[alias\])?: registered at (.+):\d+ ::", re.MULTILINE)
+_KEPT_SOURCES = 24_000  # characters
+_KEPT_CHANGES = 40
+
+_getframe: Callable[[int], types.FrameType] = sys._getframe
+
+
+class Watch:
+    """A snapshot, and an audit hook that notes what code outside of installed libraries asks for."""
+
+    def __init__(self) -> None:
+        self.noted: dict[Change, None] = {}
+        self.sources: list[str] = []
+        self._libraries = _library_folders()
+        self._busy = False
+        self._modules = {name: sys.modules[name] for name in _MODULES if name in sys.modules}
+        self._members = dict(_members(self._modules))
+        self._identities = {id(thing) for thing in self._members.values()}
+        self._insides = {name: _inside(thing) for name, thing in self._members.items()}
+        self._state = _global_state()
+        self._scratch = Path.cwd()
+        self._registered = _python_kernels()
+        sys.addaudithook(self._audit)
+
+    def changes(self) -> list[Change]:
+        """What differs from the snapshot, and what was noted since."""
+        found = dict(self.noted)
+        now = dict(_members(self._modules))
+        for name, module in self._modules.items():
+            if sys.modules.get(name) is not module:
+                found["replaces-module", f"sys.modules[{name!r}] was replaced"] = None
+        state = _global_state()
+        for name, thing in self._members.items():
+            if now.get(name) is not thing and not self._by_library(now.get(name)):
+                found["patches-library", f"{name} was replaced"] = None
+            elif _inside(thing) != self._insides[name]:
+                found["patches-library", f"the code of {name} was replaced"] = None
+        for name in now.keys() - self._members.keys():
+            if _hides(name) and not self._by_library(now[name]):
+                found["patches-library", f"{name} was replaced"] = None
+        for name in foreign_kernels(self._scratch, self._registered):
+            found["overrides-operator", f"{name} was replaced in the dispatcher"] = None
+        for key, value in self._state.items():
+            if state[key] != value:
+                found[key[0], key[1]] = None
+        return list(found)[:_KEPT_CHANGES]
+
+    def _by_library(self, thing: Any) -> bool:
+        """Whether a library put something there itself, as TorchDynamo wraps `Module.__init__`: a function of
+        its own that did not exist before.
+        """
+        known = isinstance(thing, types.FunctionType) and thing.__code__.co_filename.startswith(
+            self._libraries
+        )
+        return known and id(thing) not in self._identities
+
+    # -- audit -----------------------------------------------------------------------------------------
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._busy or event not in _EVENTS:
+            return
+        self._busy = True
+        try:
+            caller = _getframe(1)
+            if caller.f_code.co_filename == inspect.__file__ and caller.f_back is not None:
+                caller = caller.f_back
+                while caller.f_code.co_filename == inspect.__file__ and caller.f_back is not None:
+                    caller = caller.f_back
+            if not caller.f_code.co_filename.startswith(self._libraries):
+                self._note(event, arguments, caller)
+        finally:
+            self._busy = False
+
+    def _note(self, event: str, arguments: tuple[Any, ...], caller: types.FrameType) -> None:
+        where = f"(line {caller.f_lineno})"
+        if event in _SNOOPING:
+            self.noted["inspects-harness", f"{event} was called {where}"] = None
+        elif event in _SCHEDULING:
+            self.noted["schedules-code", f"{event} was called {where}"] = None
+        elif event == "sys.addaudithook":
+            self.noted["inspects-harness", f"an audit hook was installed {where}"] = None
+        elif event == "marshal.loads":
+            self.noted["hidden-code", f"compiled code was unmarshalled {where}"] = None
+        elif event == "object.__setattr__":
+            thing, name = arguments[0], str(arguments[1])
+            if name in _GUARDED and not self._is_own(thing):
+                self.noted["patches-library", f"{name} of {_title(thing)} was replaced {where}"] = None
+        elif event == "compile" and arguments and isinstance(arguments[0], str | bytes):
+            source = arguments[0] if isinstance(arguments[0], str) else arguments[0].decode(errors="replace")
+            if sum(map(len, self.sources)) + len(source) < _KEPT_SOURCES:
+                self.sources.append(source)
+
+    def _is_own(self, thing: Any) -> bool:
+        module = sys.modules.get(getattr(thing, "__module__", None) or "")
+        file = getattr(module, "__file__", None) or ""
+        return not (file.startswith(self._libraries) or module is builtins)
+
+
+_EVENTS = {*_SNOOPING, *_SCHEDULING, "sys.addaudithook", "marshal.loads", "object.__setattr__", "compile"}
+
+
+def running_threads() -> list[str]:
+    """Names of other threads that are executing Python code, not waiting in a library's."""
+    libraries = _library_folders()
+    frames, names = sys._current_frames(), {t.ident: t.name for t in threading.enumerate()}
+    busy = []
+    for ident, frame in frames.items():
+        if ident != threading.get_ident() and not frame.f_code.co_filename.startswith(libraries):
+            busy.append(f"{names.get(ident, 'unknown')} in {frame.f_code.co_name}")
+    return busy[:8]
+
+
+def _library_folders() -> tuple[str, ...]:
+    """Where code lies that no candidate wrote. Frozen modules have no folder."""
+    files = [inspect.__file__, torch.__file__, __file__]
+    folders = {str(Path(file).resolve().parent) for file in files if file}
+    folders |= {p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")}
+    folders |= {str(Path(inspect.__file__).parent), str(Path(__file__).resolve().parents[2])}
+    return (*sorted(folder + "/" for folder in folders), "<frozen ")
+
+
+def _members(modules: dict[str, types.ModuleType]) -> Iterator[tuple[str, Any]]:
+    """Functions, methods, properties and classes of what is watched, by dotted name."""
+    owners: list[tuple[str, Any]] = [*modules.items(), ("builtins", builtins)]
+    owners += [
+        (name, module) for name, module in list(sys.modules.items()) if name.startswith("harness.worker.")
+    ]
+    owners += [(name, _look_up(name)) for name in _CLASSES]
+    for owner_name, owner in owners:
+        for name, thing in list(getattr(owner, "__dict__", {}).items()):
+            full = f"{owner_name}.{name}"
+            if _is_code(thing) and full not in _REBOUND:
+                yield full, thing
+                if (
+                    owner_name.startswith("harness.")
+                    and isinstance(thing, type)
+                    and thing.__module__ == owner_name
+                ):
+                    for inner, method in list(vars(thing).items()):
+                        if _is_code(method):
+                            yield f"{full}.{inner}", method
+
+
+def _hides(name: str) -> bool:
+    """Whether a new name of a watched class hides one that the class inherits or Python looks for."""
+    owner, _, last = name.rpartition(".")
+    bases = inspect.getmro(_look_up(owner))[1:] if owner in _CLASSES else ()
+    return any(last in vars(base) for base in bases) or (bool(bases) and last.startswith("__"))
+
+
+def _is_code(thing: Any) -> bool:
+    return (
+        callable(thing)
+        or isinstance(thing, property | staticmethod | classmethod)
+        or inspect.isdatadescriptor(thing)
+    )
+
+
+def _look_up(name: str) -> Any:
+    root, *rest = name.split(".")
+    thing: Any = sys.modules.get(root)
+    for part in rest:
+        thing = inspect.getattr_static(thing, part, None)
+    return thing
+
+
+def _inside(thing: Any) -> tuple[int, ...]:
+    """Identities of what makes a Python function do what it does."""
+    function = thing.__func__ if isinstance(thing, staticmethod | classmethod) else thing
+    if not isinstance(function, types.FunctionType):
+        return ()
+    return id(function.__code__), id(function.__defaults__), id(function.__kwdefaults__)
+
+
+def _title(thing: Any) -> str:
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', type(thing).__name__)}"[:80]
+
+
+def _global_state() -> dict[Change, Any]:
+    """What can make other people's code do something else, under the rule and the words for a change."""
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    module = sys.modules["torch.nn.modules.module"]
+    hooks = {
+        name: len(table)
+        for name, table in vars(module).items()
+        if name.startswith("_global_") and hasattr(table, "__len__")
+    }
+    stack: list[Any] = torch.overrides._get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    functions = [m for m in stack if type(m).__name__ != "DeviceContext"]
+    state: dict[Change, Any] = {
+        ("global-hook", "hooks for all modules were registered"): hooks,
+        ("global-mode", "a mode for all of torch's functions was left on"): len(functions),
+        ("global-mode", "a mode for all of torch's operators was left on"): len(
+            _get_current_dispatch_mode_stack()
+        ),
+        ("schedules-code", "a profile or trace function was left on"): (sys.getprofile(), sys.gettrace()),
+        ("schedules-code", "a callback of the garbage collector was installed"): len(gc.callbacks),
+        ("schedules-code", "a signal handler was installed"): _signal_handlers(),
+        ("schedules-code", "an interval timer was started"): _timers(),
+    }
+    return state
+
+
+def foreign_kernels(scratch: Path, registered: set[str]) -> list[str]:
+    """Operators of torch for which somebody else registered a kernel, from Python or from an own library.
+
+    The dispatcher knows the file of each registration. It is asked (for 0.1 s) where there is a reason:
+    Python kernels that are not among those `registered` before, or a library loaded from the candidate's
+    folder.
+    """
+    mapped = Path("/proc/self/maps").read_text(errors="replace")
+    if _python_kernels() <= registered and f" {scratch}/" not in mapped:
+        return []
+    found = []
+    for name in sorted(torch._C._dispatch_get_all_op_names()):
+        if name.partition("::")[0] in ("aten", "prims"):
+            files = _REGISTERED.findall(torch._C._dispatch_dump(name))
+            if any(file.startswith((str(scratch), "<")) or "/" not in file for file in files):
+                found.append(name)
+    return found[:8]
+
+
+def _python_kernels() -> set[str]:
+    """Python kernels for torch's operators, which torch.library keeps in a set of its own."""
+    return {
+        str(key) for key in getattr(torch.library, "_impls", ()) if str(key).startswith(("aten/", "prims/"))
+    }
+
+
+def _signal_handlers() -> dict[int, Any]:
+    handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
+    return {number: handler for number, handler in handlers.items() if callable(handler)}
+
+
+def _timers() -> tuple[float, ...]:
+    return tuple(
+        signal.getitimer(which)[0]
+        for which in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+    )

@@ -1,0 +1,1 @@
+"""Triton's interpreter mended, and watched, in the candidate's child."""
