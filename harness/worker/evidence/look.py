@@ -36,9 +36,12 @@ def look_for_evidence(trial: Trial) -> Callable[[], None]:
 
     What it returns is to be called once nothing else is asked of the candidate, which may not survive it.
     """
-    _look_for_work_unasked(trial)
-    _look_at_integrity(trial)
-    seen = observe(trial)
+    with trial.stage("evidence: background"):
+        _look_for_work_unasked(trial)
+    with trial.stage("evidence: integrity"):
+        _look_at_integrity(trial)
+    with trial.stage("evidence: calls"):
+        seen = observe(trial)
     if not seen:
         return lambda: None
     calls = _repeat(trial, seen)
