@@ -7,6 +7,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from harness.worker import environment
 from harness.worker.compare import parse_tolerance
 from harness.worker.device import driver as device
@@ -240,8 +242,10 @@ def equal_weights(trial: Trial) -> None:
             "weights-do-not-matter", "warning", "the reference's output does not depend on its weights"
         )
     if matching.names is None:
+        trial.weights = None
         if matching.empty and not ignored:
             raise Mismatch(f"ignores the reference's weights: ModelNew has {matching.detail}")
+        _look_for_ignored(trial, seed, before)
         trial.flag("weights-not-loaded", "warning", f"judged with its own initial weights: {matching.detail}")
         ref.ask({"op": "set_state", "seed": None}, LOAD_LIMIT_S)
         return
@@ -249,6 +253,21 @@ def equal_weights(trial: Trial) -> None:
         trial.flag("weights-not-perturbed", "info", "the reference is not finite with other weights")
         trial.weights = None
     share_state(trial)
+
+
+def _look_for_ignored(trial: Trial, seed: int, before: list[torch.Tensor]) -> None:
+    """Raises Mismatch for weights that start as a constant, matter, and have no place in the candidate.
+
+    Weights that are drawn may be kept in another form, made from the same seed; ones and zeros of a norm may
+    just have been left out.
+    """
+    absent = list(trial.matching.absent)
+    if not absent or not trial.stable:
+        return
+    trial.reference.ask({"op": "set_state", "seed": trial.seed(), "constants": absent}, LOAD_LIMIT_S)
+    if not same_bytes(before, trial.reference_output(0, seed)):
+        shown = ", ".join(absent[:4])
+        raise Mismatch(f"ignores some of the reference's weights: ModelNew has nothing like {shown}")
 
 
 def renew(trial: Trial) -> None:

@@ -22,7 +22,7 @@ from harness.worker.evidence.calls import CallLog
 from harness.worker.gradients import differentiable_outputs, gradient_targets
 from harness.worker.jail import sandbox
 from harness.worker.meta import InvalidProblem, Meta, parse_meta
-from harness.worker.values import Unsupported, describe_layout, dtype_name, pack, unpack
+from harness.worker.values import Unsupported, by_name, describe_layout, dtype_name, pack, unpack
 from harness.worker.wire import Channel
 
 MEMORY_SHARE = 0.8  # of what is left of the machine's memory, for a reference
@@ -169,7 +169,10 @@ class ReferenceServer(Server):
         return {"ok": True}
 
     def set_state(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Sets weights to their initial values (seed None) or perturbed ones, and publishes them."""
+        """Sets weights to their initial values (seed None) or perturbed ones, and publishes them.
+
+        `constants` names the only ones to be perturbed, and of these only what starts as one value.
+        """
         generator = torch.Generator(self.device)
         seed = message["seed"]
         if seed is not None:
@@ -178,8 +181,8 @@ class ReferenceServer(Server):
         parameters = {name for name, _ in self.model.named_parameters()}
         with torch.no_grad():
             for name, tensor in state.items():
-                value = self.initial[name]
-                if seed is not None:
+                value, only = self.initial[name], message.get("constants")
+                if seed is not None and (only is None or (name in only and _is_constant(value))):
                     value = perturbed(value, generator, parameter=name in parameters)
                 tensor.copy_(value)
         self.double = None
@@ -205,7 +208,7 @@ class ReferenceServer(Server):
         structure, _ = pack(self.arguments[message["slot"]])
         torch.manual_seed(message["seed"])
         with torch.no_grad():
-            _, results = pack(self.called(self.double)(*unpack(structure, wide)))
+            _, results = pack(by_name(self.called(self.double)(*unpack(structure, wide))))
         for entry, result in zip(self.double_layout, results, strict=True):
             if list(result.shape) != entry["shape"] or dtype_name(result.dtype) != entry["dtype"]:
                 raise Unsupported("the reference does not keep double precision")
@@ -324,6 +327,10 @@ def perturbed(value: torch.Tensor, generator: torch.Generator, *, parameter: boo
     else:
         changed = wide + 0.2 * scale * noise
     return changed.to(value.dtype)
+
+
+def _is_constant(value: torch.Tensor) -> bool:
+    return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
 
 def _floating(tensor: torch.Tensor) -> tuple[bool, list[int]]:

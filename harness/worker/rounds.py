@@ -80,6 +80,7 @@ class Rounds:
         self.latest = slot
         seed = trial.seed()
         trial.hand_over(slot)
+        given = trial.contents(slot) if trial.mutates else None
         exact = self._exact(slot, seed)
         seconds = trial.candidate.call(slot, trial.request.run_limit_s, "candidate", seed)
         trial.typical_s["candidate"] = min(seconds, trial.typical_s.get("candidate", math.inf))
@@ -92,7 +93,7 @@ class Rounds:
             raise Mismatch(f"{result.problem} ({what})", result.rule)
         if trial.candidate.values != trial.reference.values and (trial.stable or trial.stateful):
             _compare_values(trial.candidate.values, trial.reference.values, what)
-        check_inputs(trial, slot, trial.tolerance, what)
+        check_inputs(trial, slot, trial.tolerance, what, given)
 
     # -- other contents --------------------------------------------------------------------------------
 
@@ -205,12 +206,19 @@ def compare_all(
     return result
 
 
-def check_inputs(trial: Trial, slot: int, tolerance: Tolerance, what: str) -> None:
-    """Inputs must be left as the reference leaves them: untouched, or changed to the same values."""
+def check_inputs(
+    trial: Trial, slot: int, tolerance: Tolerance, what: str, given: Sequence[torch.Tensor] | None = None
+) -> None:
+    """Inputs must be left as the reference leaves them, or untouched where `given` says what they were."""
     for i, (mine, theirs) in enumerate(
         zip(trial.candidate.flats[slot], trial.reference.flats[slot], strict=True)
     ):
         if same_bytes([mine], [theirs]):
+            continue
+        if given is not None and same_bytes([mine], [given[i]]):
+            if not any(flag["rule"] == "input-not-updated" for flag in trial.result.flags):
+                detail = f"leaves input {i} as it is, which the reference changes"
+                trial.flag("input-not-updated", "warning", detail)
             continue
         if not trial.mutates:
             raise Mismatch(f"changes its input {i}, which the reference does not ({what})")

@@ -209,7 +209,7 @@ class Side:
         if self.child.condemned is not None:
             return ChildFailure(self, *self.child.condemned)
         if isinstance(error, Late):
-            return ChildFailure(self, "timeout", f"{what} took longer than {timeout_s:g} s")
+            return ChildFailure(self, "timeout", f"{what} took longer than {timeout_s:.3g} s")
         if log.flooded:
             return ChildFailure(
                 self, "runtime_error", f"printed more than the output limit of {LOG_LIMIT >> 20} MiB"

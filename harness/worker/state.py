@@ -13,13 +13,15 @@ class Matching:
     """`names` pairs a candidate's state with layout entries; None where it cannot be paired.
 
     `needed` is False where the reference has no floating state at all: then there is nothing to perturb.
-    `empty` says that the candidate has none.
+    `empty` says that the candidate has none; `absent` are the reference's for which it has nothing of that
+    shape.
     """
 
     names: list[tuple[str, int]] | None
     needed: bool = True
     empty: bool = False
     detail: str = ""
+    absent: tuple[str, ...] = ()
 
 
 def match_state(reference: Sequence[Entry], candidate: Sequence[Entry]) -> Matching:
@@ -38,4 +40,11 @@ def match_state(reference: Sequence[Entry], candidate: Sequence[Entry]) -> Match
         return Matching([*ordered, *((name, i) for name, i in named if not reference[i][1])])
     shown = ", ".join(missing[:4]) + (" …" if len(missing) > 4 else "")
     detail = f"no {shown} of the reference's shape: the judge loads weights by state-dict name"
-    return Matching(None, empty=not floating, detail=detail)
+    left = [shape for name, shape in floating if name not in {name for name, _ in named}]
+    absent = []
+    for _, name, shape in wanted:
+        if name in missing and shape in left:
+            left.remove(shape)  # perhaps this one, under another name
+        elif name in missing:
+            absent.append(name)
+    return Matching(None, empty=not floating, detail=detail, absent=tuple(absent))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -56,13 +57,22 @@ def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
         return {"v": value}
     if isinstance(value, torch.dtype):
         return {"dtype": dtype_name(value)}
-    if isinstance(value, list):
+    if type(value) is list:
         return {"list": [_pack(v, tensors) for v in value]}
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and type(value).__iter__ is tuple.__iter__:  # named ones, too
         return {"tuple": [_pack(v, tensors) for v in value]}
-    if isinstance(value, dict):
+    if type(value) in (dict, OrderedDict):  # others may compute what they hold when they are looked at
         return {"dict": [[key, _pack(v, tensors)] for key, v in value.items()]}
     raise Unsupported(f"a value of type {type(value).__name__} is not supported")
+
+
+def by_name(value: Any) -> Any:
+    """The same result with its dictionaries in the order of their keys: no caller relies on another one."""
+    if type(value) in (dict, OrderedDict):
+        return {key: by_name(value[key]) for key in sorted(value, key=str)}
+    if type(value) is list:
+        return [by_name(v) for v in value]
+    return tuple(by_name(v) for v in value) if type(value) is tuple else value
 
 
 def unpack(structure: Any, tensors: list[torch.Tensor]) -> Any:

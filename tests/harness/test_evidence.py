@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 
 from harness import Evaluation
+from harness.worker.evidence.experiments import Experiments
 
 Evaluate = Callable[..., Evaluation]
 Body = Callable[..., str]
@@ -268,3 +271,12 @@ def test_result_that_depends_on_signs_of_timing(evaluate: Evaluate, body: Body, 
     result = evaluate(norm_problem, body(forward, top=top))
     assert result.status == "rejected"
     assert "phase-sniffing" in result.reason
+
+
+def test_what_is_seen_is_complete_on_every_kind_of_device(tmp_path: Path) -> None:
+    """An answer without one of these would be taken for none, and no decoy would be looked for."""
+    for like in (torch.empty(1), torch.empty(1, device="meta")):
+        tried = Experiments(lambda x: torch.relu(x) + 1, tmp_path, [like], all_threads=False)
+        tried.forwards["counted"](torch.randn(4))
+        assert {"launches", "reused", "own_us", "library_us", "library"} <= set(tried.seen)
+        assert any(name.startswith("aten::relu") for name in tried.seen["library"])

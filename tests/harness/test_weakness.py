@@ -47,7 +47,11 @@ def test_a_sound_problem_has_no_findings(executor: LocalExecutor) -> None:
             "warning",
         ),
         (problem("return torch.ones(3) + 0 * x.sum()"), "constant-output", "warning"),
-        (problem("return x + torch.rand(()) + id(x) % 1000003"), "random-output", "warning"),
+        (
+            problem("import os; return x + torch.rand(()) + os.urandom(1)[0] + os.urandom(1)[0] / 256"),
+            "random-output",
+            "warning",
+        ),
         (problem("self.calls += 1; return x + self.calls"), "stateful-output", "warning"),
         (problem("return x.sum(0)"), "weights-do-not-matter", "warning"),
         (problem("return x.log() * self.weight"), "non-finite-output", "info"),

@@ -39,6 +39,7 @@ _SIGNS = {
 }
 _ARGUMENTS = ["--benchmark", "--mode=timing", "--perf", "--measure", "--profile", "speed"]
 _KEPT = 64  # names of operators
+_KEPT_BYTES = 8 << 30  # of results
 
 Forward = Callable[..., Any]
 
@@ -76,7 +77,7 @@ class Experiments:
                 result = self._forward(*arguments)
             called = [name for name in dict.fromkeys(log.names) if operator_kind(name) == "library"]
             watched = {"own_us": 0.0, "library_us": 0.0, "library": called[:_KEPT]}
-            self.seen = {"launches": launches.counts(), **watched}
+            self.seen = {"launches": launches.counts(), "reused": self._keep(result), **watched}
             return result
         with launches.watched(mode), _profiler(all_threads=self._all_threads) as profiler:
             result = self._forward(*arguments)
@@ -92,7 +93,9 @@ class Experiments:
         except Unsupported:
             return False
         reused = any(same_memory(tensors, earlier) for earlier in self._kept)
-        self._kept.append(tensors)
+        held = sum(t.nbytes for earlier in self._kept for t in earlier)
+        if held + sum(t.nbytes for t in tensors) <= _KEPT_BYTES:
+            self._kept.append(tensors)
         return reused
 
 

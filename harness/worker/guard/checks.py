@@ -155,6 +155,8 @@ def _belongs_to_others(module: str) -> bool:
 def _patch(owner: str, name: str, line: int) -> Iterator[Finding]:
     owner = owner.removesuffix(".__dict__")
     full = f"{owner}.{name}"
+    if owner.startswith("ctypes.") and name in ("restype", "argtypes", "errcheck"):
+        return  # how a function is to be called
     if (
         "(" in owner
         or "[" in owner
