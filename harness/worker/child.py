@@ -24,7 +24,6 @@ from harness.worker.gradients import ForwardBackward
 from harness.worker.values import (
     Region,
     Unsupported,
-    by_name,
     describe_layout,
     pack,
     plain_values,
@@ -248,7 +247,7 @@ class Server:
     def copy_out(self, result: Any, place: int = 0) -> dict[str, Any]:
         """Checks what a call returned against what is expected, and copies it to a place in shared memory."""
         try:
-            structure, tensors = pack(by_name(result))
+            structure, tensors = pack(result)
             odd = [type(t).__name__ for t in tensors if type(t) is not torch.Tensor and not _is_parameter(t)]
             if odd:
                 return {"mismatch": f"returns a {odd[0]}, not a plain torch.Tensor"}

@@ -22,7 +22,7 @@ from harness.worker.evidence.calls import CallLog
 from harness.worker.gradients import differentiable_outputs, gradient_targets
 from harness.worker.jail import sandbox
 from harness.worker.meta import InvalidProblem, Meta, parse_meta
-from harness.worker.values import Unsupported, by_name, describe_layout, dtype_name, pack, unpack
+from harness.worker.values import Unsupported, describe_layout, dtype_name, pack, unpack
 from harness.worker.wire import Channel
 
 MEMORY_SHARE = 0.8  # of what is left of the machine's memory, for a reference
@@ -208,7 +208,7 @@ class ReferenceServer(Server):
         structure, _ = pack(self.arguments[message["slot"]])
         torch.manual_seed(message["seed"])
         with torch.no_grad():
-            _, results = pack(by_name(self.called(self.double)(*unpack(structure, wide))))
+            _, results = pack(self.called(self.double)(*unpack(structure, wide)))
         for entry, result in zip(self.double_layout, results, strict=True):
             if list(result.shape) != entry["shape"] or dtype_name(result.dtype) != entry["dtype"]:
                 raise Unsupported("the reference does not keep double precision")

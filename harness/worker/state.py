@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,8 @@ class Matching:
     """`names` pairs a candidate's state with layout entries; None where it cannot be paired.
 
     `needed` is False where the reference has no floating state at all: then there is nothing to perturb.
-    `empty` says that the candidate has none; `absent` are the reference's for which it has nothing of that
-    shape.
+    `empty` says that the candidate has none; `absent` are the reference's unpaired ones, where the candidate
+    has too few numbers to hold them in another form.
     """
 
     names: list[tuple[str, int]] | None
@@ -40,11 +41,10 @@ def match_state(reference: Sequence[Entry], candidate: Sequence[Entry]) -> Match
         return Matching([*ordered, *((name, i) for name, i in named if not reference[i][1])])
     shown = ", ".join(missing[:4]) + (" …" if len(missing) > 4 else "")
     detail = f"no {shown} of the reference's shape: the judge loads weights by state-dict name"
-    left = [shape for name, shape in floating if name not in {name for name, _ in named}]
-    absent = []
-    for _, name, shape in wanted:
-        if name in missing and shape in left:
-            left.remove(shape)  # perhaps this one, under another name
-        elif name in missing:
-            absent.append(name)
-    return Matching(None, empty=not floating, detail=detail, absent=tuple(absent))
+    taken = {name for name, _ in named}
+    left = sum(math.prod(shape) for name, shape in floating if name not in taken)
+    lost = [(name, shape) for _, name, shape in wanted if name in missing]
+    # They may be held in another form, under another name or several in one.
+    held = left >= sum(math.prod(shape) for _, shape in lost)
+    absent = () if held else tuple(name for name, _ in lost)
+    return Matching(None, empty=not floating, detail=detail, absent=absent)

@@ -66,15 +66,6 @@ def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
     raise Unsupported(f"a value of type {type(value).__name__} is not supported")
 
 
-def by_name(value: Any) -> Any:
-    """The same result with its dictionaries in the order of their keys: no caller relies on another one."""
-    if type(value) in (dict, OrderedDict):
-        return {key: by_name(value[key]) for key in sorted(value, key=str)}
-    if type(value) is list:
-        return [by_name(v) for v in value]
-    return tuple(by_name(v) for v in value) if type(value) is tuple else value
-
-
 def unpack(structure: Any, tensors: list[torch.Tensor]) -> Any:
     """The inverse of `pack`."""
     ((kind, body),) = structure.items()
