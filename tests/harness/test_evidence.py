@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -280,3 +282,23 @@ def test_what_is_seen_is_complete_on_every_kind_of_device(tmp_path: Path) -> Non
         tried.forwards["counted"](torch.randn(4))
         assert {"launches", "reused", "own_us", "library_us", "library"} <= set(tried.seen)
         assert any(name.startswith("aten::relu") for name in tried.seen["library"])
+
+
+def test_operators_of_torch_are_nobody_elses() -> None:
+    """A mode that sees all operators imports TorchDynamo, for seconds: torch's own are no reason for it."""
+    program = """
+import torch, torch.distributed._functional_collectives
+from harness.worker.evidence.ablation import _custom_operators
+seen = [any(name.startswith("c10d_functional::") for name in torch.library._defs), _custom_operators("/x")]
+library = torch.library.Library("mine", "DEF")
+if way == "library":
+    library.define("g(Tensor x) -> Tensor")
+else:
+    torch.library.custom_op("mine::g", lambda x: x.clone(), mutates_args=(), schema="(Tensor x) -> Tensor")
+print(*seen, _custom_operators("/x"))
+"""
+    for way in ("library", "custom_op"):
+        done = subprocess.run(
+            [sys.executable, "-c", f"way = {way!r}\n{program}"], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["True", "False", "True"]

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.worker.evidence.integrity import defined_in
 from harness.worker.evidence.kernel_names import operator_kind
 
 Mode = Literal["count", "skip"]
@@ -34,6 +35,9 @@ _DRIVER_LAUNCHES = (
     "hipLaunchKernel",
     "cuLaunchKernelEx",
 )
+
+
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 
 
 @dataclass
@@ -235,9 +239,24 @@ def _of_the_system(library: ctypes.CDLL) -> bool:
 
 
 def _custom_operators(scratch: str) -> bool:
+    """Whether somebody else than torch has registered operators.
+
+    Torch itself does, in namespaces that differ between its versions and only once some of its modules are
+    imported: where an operator was defined decides. Entering a mode for nothing would import TorchDynamo,
+    which takes seconds.
+    """
     loaded = any(str(path).startswith(scratch) for path in torch.ops.loaded_libraries)
-    defined = getattr(torch.library, "_defs", ())
-    return loaded or any(operator_kind(str(name)) == "own" for name in defined)
+    defined = [str(name) for name in getattr(torch.library, "_defs", ())]
+    return loaded or any(operator_kind(name) == "own" and not _of_torch(name) for name in defined)
+
+
+def _of_torch(operator: str) -> bool:
+    """Whether torch defined this operator: in its own files, or through its decorators for a function there."""
+    decorators = sys.modules.get("torch._library.custom_ops")
+    custom = getattr(decorators, "OPDEFS", {}).get(operator)
+    files = [custom._init_fn.__code__.co_filename] if custom is not None else defined_in(operator)
+    through = str(getattr(decorators, "__file__", ""))
+    return bool(files) and all(file.startswith(_TORCH) and file != through for file in files)
 
 
 def _subclasses(kind: Any) -> Iterator[Any]:

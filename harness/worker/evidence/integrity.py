@@ -71,7 +71,8 @@ _REBOUND = {"torch.cuda.default_generators", "threading._active", "sys.last_valu
 _SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames")
 _SCHEDULING = ("sys.setprofile", "sys.settrace")
 _GUARDED = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__bases__")
-_REGISTERED = re.compile(r"^\w+(?:\[alias\])?: registered at (.+):\d+ ::", re.MULTILINE)
+_IMPLEMENTED = re.compile(r"^\w+(?:\[alias\])?: registered at (.+):\d+ ::", re.MULTILINE)
+_DEFINED = re.compile(r"^debug: registered at (.+):\d+", re.MULTILINE)
 _KEPT_SOURCES = 24_000  # characters
 _KEPT_CHANGES = 40
 
@@ -288,10 +289,16 @@ def foreign_kernels(scratch: Path, registered: set[str]) -> list[str]:
     found = []
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         if name.partition("::")[0] in ("aten", "prims"):
-            files = _REGISTERED.findall(torch._C._dispatch_dump(name))
+            files = _IMPLEMENTED.findall(torch._C._dispatch_dump(name))
             if any(file.startswith((str(scratch), "<")) or "/" not in file for file in files):
                 found.append(name)
     return found[:8]
+
+
+def defined_in(operator: str) -> list[str]:
+    """The files in which an operator was defined, as the dispatcher knows them."""
+    name = "".join(operator.split())  # torch writes some of its own over two lines
+    return _DEFINED.findall(torch._C._dispatch_dump(name))
 
 
 def _python_kernels() -> set[str]:
