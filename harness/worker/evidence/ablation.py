@@ -37,7 +37,7 @@ _DRIVER_LAUNCHES = (
 )
 
 
-_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+_TORCH = f"{Path(torch.__file__).parent}/"
 
 
 @dataclass
@@ -251,7 +251,7 @@ def _custom_operators(scratch: str) -> bool:
 
 
 def _of_torch(operator: str) -> bool:
-    """Whether torch defined this operator: in its own files, or through its decorators for a function there."""
+    """Whether torch defined this operator: in its own files, or through its decorators for one there."""
     decorators = sys.modules.get("torch._library.custom_ops")
     custom = getattr(decorators, "OPDEFS", {}).get(operator)
     files = [custom._init_fn.__code__.co_filename] if custom is not None else defined_in(operator)
