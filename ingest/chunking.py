@@ -7,29 +7,17 @@ cut unseen.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+from ingest.blocks import Span, cut, split_words, table_header
 from ingest.document import LoadedDocument, LoadedSection
 from kb.documents import NewChunk, NewSection
 from kb.embedding import Embedder
 
-VERSION = 1
-CHUNK_CHARACTERS = 1600
+VERSION = 2  # raise it when the same sections would give other chunks: all files are then read again
 _BREADCRUMB_CHARACTERS = 200
 _SEPARATOR = " › "
-_FENCE = re.compile(r"\s*(```+|~~~+)")
-
-
-@dataclass(frozen=True)
-class Span:
-    """Lines `start`..`end`, 1-based and inclusive; not `whole`: a part of one line that is too long."""
-
-    start: int
-    end: int
-    text: str
-    whole: bool = True
 
 
 def chunk_document(
@@ -43,7 +31,7 @@ def chunk_document(
         for span in _cut(section, lines)
     ]
     crumbs = [breadcrumb(document.title, section.heading_path) for _, section, _ in spans]
-    passages = _passages([span.text for _, _, span in spans], crumbs, embedder)
+    passages = _passages([span.text for _, _, span in spans], crumbs, embedder, document.plain)
     chunks = [
         NewChunk(index, crumbs[i], span.text, span.start, span.end, section.page, passages[i])
         for i, (index, section, span) in enumerate(spans)
@@ -59,96 +47,28 @@ def breadcrumb(title: str, heading_path: str) -> str:
 
 
 def _cut(section: LoadedSection, lines: Sequence[str]) -> Iterator[Span]:
-    if section.text is not None:  # rendered text cites the lines it was made from, as a whole
-        rendered = section.text.split("\n")
-        for span in _pack(_blocks(rendered, 1)):
-            yield Span(section.start_line, section.end_line, span.text)
+    if section.text is None:
+        yield from cut(lines[section.start_line - 1 : section.end_line], section.start_line)
         return
-    own = lines[section.start_line - 1 : section.end_line]
-    yield from _pack(_blocks(own, section.start_line))
-
-
-def _blocks(lines: Sequence[str], first: int) -> list[Span]:
-    """Paragraphs, fences and tables: runs that are better not cut, without the blank lines around."""
-    blocks: list[Span] = []
-    start: int | None = None
-    fence = ""
-    for offset, line in enumerate([*lines, ""]):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line.strip(" `~"):
-                fence = ""
-            if offset < len(lines):
-                continue
-        elif mark:
-            fence = mark[1]
-        if line.strip() or (mark and fence):
-            start = offset if start is None else start
-        elif start is not None:
-            blocks.append(Span(first + start, first + offset - 1, "\n".join(lines[start:offset])))
-            start = None
-    return [piece for block in blocks for piece in _split_block(block)]
-
-
-def _split_block(block: Span) -> Iterator[Span]:
-    """A block that fits stays whole; a longer one is cut between lines, an overlong line between words."""
-    if len(block.text) <= CHUNK_CHARACTERS:
-        yield block
-        return
-    pending: list[str] = []
-    start = block.start
-    size = 0
-    for number, line in enumerate(block.text.split("\n"), start=block.start):
-        if pending and size + len(line) + 1 > CHUNK_CHARACTERS:
-            yield Span(start, number - 1, "\n".join(pending))
-            pending, size = [], 0
-        if not pending:
-            start = number
-        if len(line) > CHUNK_CHARACTERS:
-            for part in split_words(line, CHUNK_CHARACTERS):
-                yield Span(number, number, part, whole=False)
-            continue
-        pending.append(line)
-        size += len(line) + 1
-    if pending:
-        yield Span(start, block.end, "\n".join(pending))
-
-
-def split_words(text: str, limit: int) -> Iterator[str]:
-    """Pieces of at most `limit` characters, cut at a blank where there is one in the second half."""
-    while len(text) > limit:
-        cut = text.rfind(" ", limit // 2, limit)
-        cut = limit if cut < 0 else cut
-        yield text[:cut]
-        text = text[cut:].lstrip(" ")
-    if text.strip():
-        yield text
-
-
-def _pack(blocks: Sequence[Span]) -> Iterator[Span]:
-    """Join neighbouring blocks while they fit. Blank lines between them count by their number."""
-    current: Span | None = None
-    for block in blocks:
-        if current is None:
-            current = block
-            continue
-        gap = block.start - current.end
-        joined = current.text + "\n" * gap + block.text
-        if current.whole and block.whole and gap >= 1 and len(joined) <= CHUNK_CHARACTERS:
-            current = Span(current.start, block.end, joined)
+    for span in cut(section.text.split("\n"), 1):
+        if section.origins is None:  # rendered text cites the lines it was made from, as a whole
+            yield replace(span, start=section.start_line, end=section.end_line)
         else:
-            yield current
-            current = block
-    if current is not None:
-        yield current
+            made_from = section.origins[span.start - 1 : span.end]
+            yield replace(span, start=min(a for a, _ in made_from), end=max(b for _, b in made_from))
 
 
 # --- passages ---
 
 
-def _passages(texts: Sequence[str], crumbs: Sequence[str], embedder: Embedder) -> list[tuple[str, ...]]:
+def _passages(
+    texts: Sequence[str],
+    crumbs: Sequence[str],
+    embedder: Embedder,
+    plain: Callable[[str], str] | None,
+) -> list[tuple[str, ...]]:
     """For every chunk its passages: whole lines, as many as fit beside the breadcrumb."""
-    lines = [text.split("\n") for text in texts]
+    lines = [[plain(line) if plain else line for line in text.split("\n")] for text in texts]
     counts = iter(embedder.count_tokens([line for chunk in lines for line in chunk]))
     heads = dict(zip(crumbs, embedder.count_tokens(crumbs), strict=True))
     result = []
@@ -172,11 +92,18 @@ def _short(crumb: str, tokens: int, embedder: Embedder) -> tuple[str, int]:
 def _group(lines: Sequence[tuple[str, int]], budget: int, embedder: Embedder) -> Iterator[str]:
     pending: list[str] = []
     used = 0
-    for line, count in lines:
+    names: tuple[str, int] | None = None  # the header of the table that the line belongs to
+    for i, (line, count) in enumerate(lines):
+        if "|" not in line:
+            names = None
+        elif names is None and table_header([text for text, _ in lines[i : i + 3]]):
+            names = (line, count)
         for part, tokens in _fit(line, count, budget, embedder):
             if pending and used + tokens > budget:
                 yield "\n".join(pending).strip("\n")
                 pending, used = [], 0
+                if names and names[0] != line and names[1] + tokens <= budget and names[1] <= budget // 3:
+                    pending, used = [names[0]], names[1]
             pending.append(part)
             used += tokens
     text = "\n".join(pending).strip("\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ class FileContent:
     data: bytes
     text: str
     notes: tuple[str, ...] = ()
+    root: Path | None = None  # the source's root, a folder or this file; other files are read inside it only
 
     @property
     def head(self) -> str:
@@ -32,7 +34,8 @@ class FileContent:
 class LoadedSection:
     """Consecutive lines under one heading, 1-based and inclusive.
 
-    `text` replaces the lines' own text where a loader renders something better to read.
+    `text` replaces the lines' own text where a loader renders something better to read; `origins` says for
+    each line of it from which first and last line of the file it was made, else it cites them all.
     """
 
     heading_path: str
@@ -40,11 +43,15 @@ class LoadedSection:
     end_line: int
     page: int | None = None
     text: str | None = None
+    origins: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass
 class LoadedDocument:
-    """A parsed file. `scope` and `kind` are what the file itself says; None leaves it to the caller."""
+    """A parsed file. `scope` and `kind` are what the file itself says; None leaves it to the caller.
+
+    `plain` turns a line of its text into words alone: what the embedding model reads of it.
+    """
 
     title: str
     sections: list[LoadedSection]
@@ -54,6 +61,7 @@ class LoadedDocument:
     notes: list[str] = field(default_factory=list)
     skill: NewSkill | None = None
     traces: list[dict[str, Any]] = field(default_factory=list)
+    plain: Callable[[str], str] | None = None
 
 
 class Loader(ABC):
@@ -71,6 +79,9 @@ class Loader(ABC):
     def load(self, file: FileContent) -> LoadedDocument:
         """Raises Unreadable with one line that a person understands."""
 
-    def dependencies(self, path: Path) -> list[Path]:  # noqa: ARG002 - for loaders that have some
-        """Other files that the document is made from; a change in one of them has it read again."""
+    def dependencies(self, path: Path, root: Path) -> list[Path]:  # noqa: ARG002 - for loaders that have some
+        """Other files that the document is made from; a change in one of them has it read again.
+
+        `root` is the source's root, as in `FileContent`.
+        """
         return []

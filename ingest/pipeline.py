@@ -48,6 +48,7 @@ class _Item:
     path: str
     file: Path
     scope: str | None
+    root: Path
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Ingestion:
     def _add(self, source: Source, file: Path) -> None:
         base = Path(source.root)
         path = _relative(file, base) if file != base else printable(file.name)
-        self._items[(source.id or 0, path)] = _Item(source.id or 0, path, file, source.scope or None)
+        self._items[(source.id or 0, path)] = _Item(source.id or 0, path, file, source.scope or None, base)
 
     def _sources_inside(
         self, base: Path, root: Path, visibility: str | None, scope: str | None
@@ -277,7 +278,7 @@ class Ingestion:
             notes += (f"{cut} embedded data URIs cut",)
         if not text.strip():
             raise Unreadable("empty file")
-        file = FileContent(item.file, data, text, notes)
+        file = FileContent(item.file, data, text, notes, item.root)
         loader, loaded = _load(file)
         sections, chunks = chunking.chunk_document(loaded, text.split("\n"), self._kb.embedder)
         if not chunks:
@@ -311,7 +312,7 @@ class Ingestion:
         parts = [self._registry, chunking.VERSION, self._kb.embedder.model_id, item.scope, label]
         parts.append(printable(str(item.file)))  # skills and the library know where they lie
         digest.update(json.dumps(parts).encode())
-        for dependency in loader.dependencies(item.file):
+        for dependency in loader.dependencies(item.file, item.root):
             digest.update(f"{dependency.name}\x00".encode("utf-8", "surrogateescape"))
             try:
                 digest.update(hashlib.sha256(dependency.read_bytes()).digest())
@@ -347,7 +348,8 @@ class Ingestion:
             if owner == here:
                 kept.append(document)
             else:
-                item = _Item(*here, Path(document.location), None)
+                file = Path(document.location)
+                item = _Item(*here, file, None, file)
                 self._fail(item, f"a skill named {name!r} exists already in {location}")
         return kept
 

@@ -60,7 +60,7 @@ class SkillLoader(Loader):
         )
         return document
 
-    def dependencies(self, path: Path) -> list[Path]:
+    def dependencies(self, path: Path, root: Path) -> list[Path]:  # noqa: ARG002 - the skill's own folder
         return folder_files(path.parent)
 
 

@@ -3,10 +3,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from ingest.chunking import CHUNK_CHARACTERS, chunk_document
+from ingest.blocks import CHUNK_CHARACTERS
+from ingest.chunking import chunk_document
 from ingest.document import LoadedDocument, LoadedSection
 from ingest.loaders.markdown import find_headings, sections_of
 from kb.documents import NewChunk
+
+TABLE_HEADER = "| a | b |\n|---|---|\n"
 
 
 def cut(text: str, embedder: Any, title: str = "Title") -> list[NewChunk]:
@@ -43,13 +46,17 @@ def test_spans_contain_the_text_and_nothing_is_lost(embedder: Any) -> None:
         text = messy_text(seed)
         lines = text.split("\n")
         chunks = cut(text, embedder)
+        bodies = []
         for chunk in chunks:
             span = "\n".join(lines[chunk.start_line - 1 : chunk.end_line])
-            assert chunk.text in span
+            repeated = chunk.text.startswith(TABLE_HEADER) and not span.startswith(TABLE_HEADER)
+            body = chunk.text.removeprefix(TABLE_HEADER) if repeated else chunk.text
+            assert body in span
             if chunk.start_line != chunk.end_line:
-                assert chunk.text == span
+                assert body == span
             assert 0 < len(chunk.text) <= CHUNK_CHARACTERS
-        assert "".join("".join(c.text.split()) for c in chunks) == "".join(text.split())
+            bodies.append(body)
+        assert "".join("".join(b.split()) for b in bodies) == "".join(text.split())
 
 
 def test_passages_fit_the_model_and_cover_the_chunk(embedder: Any) -> None:
@@ -58,14 +65,53 @@ def test_passages_fit_the_model_and_cover_the_chunk(embedder: Any) -> None:
         for passage in chunk.passages:
             assert passage.startswith(chunk.breadcrumb)
             assert embedder.count_tokens([passage])[0] <= embedder.passage_tokens
-        body = "".join("".join(p.removeprefix(chunk.breadcrumb).split()) for p in chunk.passages)
-        assert body == "".join(chunk.text.split())
+        bodies = [p.removeprefix(chunk.breadcrumb).lstrip("\n") for p in chunk.passages]
+        rest = [b if b.startswith(TABLE_HEADER) else b.removeprefix("| a | b |\n") for b in bodies[1:]]
+        assert "".join("".join([bodies[0], *rest]).split()) == "".join(chunk.text.split())
 
 
 def test_fence_stays_whole(embedder: Any) -> None:
     fence = "```c\n" + "\n\n".join(f"line {i};" for i in range(60)) + "\n```"
     chunks = cut(f"{words(150)}\n\n{fence}\n\n{words(150)}", embedder)
     assert any(fence in c.text for c in chunks)
+
+
+def test_long_table_repeats_its_header(embedder: Any) -> None:
+    rows = [f"| row {i} | {words(8, i)} |" for i in range(60)]
+    chunks = cut("Before.\n\n| a | b |\n|---|---|\n" + "\n".join(rows) + "\n\nAfter.", embedder)
+    assert len(chunks) > 2
+    for chunk in chunks[1:-1]:
+        assert chunk.text.startswith(TABLE_HEADER)
+    first = chunks[1].text.split("\n")[2]
+    assert rows[chunks[1].start_line - 5] == first  # cites the rows, not the header
+    tabular = [p for c in chunks for p in c.passages if "| row " in p]
+    assert all("| a | b |" in p for p in tabular)
+
+
+def test_table_without_frame_is_a_table(embedder: Any) -> None:
+    text = "a | b\n--- | ---\n" + "\n".join(f"{words(20, i)} | x" for i in range(40))
+    assert all(c.text.startswith("a | b\n") for c in cut(text, embedder))
+
+
+def test_lead_in_goes_with_its_list(embedder: Any) -> None:
+    items = "\n".join(f"- {words(12, i)}" for i in range(12))
+    chunks = cut(f"{words(120)}.\n\nThe following holds:\n\n{items}", embedder)
+    assert chunks[1].text.startswith("The following holds:\n\n- ")
+
+
+def test_heading_is_not_left_alone(embedder: Any) -> None:
+    chunks = cut(f"## Heading\n\n{words(235)}", embedder)
+    assert chunks[0].text.startswith("## Heading\n\nw")
+    assert len(chunks[0].text) > 800
+
+
+def test_long_code_is_cut_between_functions(embedder: Any) -> None:
+    function = "\n".join(["def f{0}(x):", *(f"    y = {words(4, i)}" for i in range(12)), "    return y"])
+    code = "\n\n".join(function.format(i) for i in range(12))
+    chunks = cut(f"```python\n{code}\n```", embedder)
+    assert len(chunks) > 2
+    assert all(c.text.startswith(("```python\ndef ", "def ")) for c in chunks)
+    assert all(c.text.rstrip().endswith(("return y", "```")) for c in chunks)
 
 
 def test_breadcrumb_names_title_and_headings_once(embedder: Any) -> None:
@@ -83,6 +129,21 @@ def test_overlong_heading(embedder: Any) -> None:
     chunk = cut(f"# {words(300)}\n\ntext\n", embedder)[0]
     assert len(chunk.breadcrumb) <= 200
     assert all(embedder.count_tokens([p])[0] <= embedder.passage_tokens for p in chunk.passages)
+
+
+def test_rendered_lines_cite_their_own_lines(embedder: Any) -> None:
+    text = "a\n\n" + "\n\n".join([words(150), words(150, 1)])
+    origins = ((3, 3), (3, 3), (5, 9), (9, 9), (20, 22))
+    document = LoadedDocument("T", [LoadedSection("k", 3, 22, text=text, origins=origins)])
+    _, chunks = chunk_document(document, [""] * 30, embedder)
+    assert [(c.start_line, c.end_line) for c in chunks] == [(3, 9), (20, 22)]
+
+
+def test_passages_hold_words_where_the_loader_says_how(embedder: Any) -> None:
+    document = LoadedDocument("T", [LoadedSection("k", 1, 1)], plain=lambda line: line.replace("*", ""))
+    chunk = chunk_document(document, ["*x*"], embedder)[1][0]
+    assert chunk.text == "*x*"
+    assert chunk.passages == ("T › k\nx",)
 
 
 def test_rendered_section_cites_its_lines(embedder: Any) -> None:

@@ -1,0 +1,90 @@
+"""Inline markup: what of it the embedding model and headings need not see."""
+
+from __future__ import annotations
+
+import re
+
+_ROLE = re.compile(r":(?:[A-Za-z][\w+.-]*:)*[A-Za-z][\w+.-]*:`([^`]+)`")
+_LITERAL = re.compile(r"``(.+?)``")
+_LINK = re.compile(r"`([^`]+?)(?:\s*<[^<>`]*>)?`_{0,2}(?!\w)")
+_TARGET = re.compile(r"^(.+?)\s*<[^<>]*>$", re.DOTALL)
+_LABEL = re.compile(r"^\s*\.\. _`?([^`]+?)`?:\s*(.*)$")
+_STRONG = re.compile(r"\*\*(.+?)\*\*")
+_SUBSTITUTION = re.compile(r"\|([^|\s](?:[^|]*[^|\s])?)\|_{0,2}")
+
+
+def plain(text: str) -> str:
+    """A line without roles, link targets and marks around literals; identifiers stay as they are.
+
+    >>> plain("see :func:`~a.b.c` and :ref:`the guide <guide>`, ``x[0]``")
+    'see a.b.c and the guide, x[0]'
+    """
+    label = _LABEL.match(text)
+    if label:
+        return f"{label[1]} {label[2]}".strip()
+    text = _ROLE.sub(lambda m: _shown(m[1]), text)
+    text = _LITERAL.sub(r"\1", text)
+    text = _LINK.sub(r"\1", text)
+    return _STRONG.sub(r"\1", text)
+
+
+def _shown(content: str) -> str:
+    """What a role shows: its explicit title, else its target without the marks that shorten or unlink it."""
+    titled = _TARGET.match(content)
+    return titled[1] if titled else content.lstrip("~!")
+
+
+def substitute(text: str, definitions: dict[str, str]) -> str:
+    """Replace `|name|` outside literals where `name` is defined; names are compared as docutils does."""
+    if "|" not in text or not definitions:
+        return text
+    pieces = re.split(r"(``.+?``)", text)
+    for i in range(0, len(pieces), 2):
+        pieces[i] = _SUBSTITUTION.sub(lambda m: definitions.get(_key(m[1]), m[0]), pieces[i])
+    return "".join(pieces)
+
+
+_DEFINITION = re.compile(r"^\s*\.\. \|([^|]+)\|\s+(replace|unicode|image|raw|date)::\s*(.*)$")
+
+
+def definitions(text: str) -> dict[str, str]:
+    """All substitution definitions of a text, wherever they stand."""
+    found: dict[str, str] = {}
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        match = _DEFINITION.match(line) if "|" in line else None
+        if match is None:
+            continue
+        value = match[3].strip()
+        alt = ""
+        for follower in lines[i + 1 :]:
+            if not follower.startswith((" ", "\t")) or not follower.strip():
+                break
+            if follower.strip().startswith(":alt:"):
+                alt = follower.strip()[5:].strip()
+            elif match[2] == "replace":
+                value += " " + follower.strip()
+        if match[2] == "unicode":
+            value = _characters(value)
+        elif match[2] == "image":
+            value = alt
+        elif match[2] in ("raw", "date"):
+            value = ""
+        found[_key(match[1])] = value
+    return found
+
+
+def _key(name: str) -> str:
+    return " ".join(name.split()).lower()
+
+
+def _characters(value: str) -> str:
+    """`0xA9`, `U+2014` and `&#x2014;` become characters; a comment after `..` is dropped."""
+
+    def convert(word: str) -> str:
+        code = re.fullmatch(r"(?:0x|x|\\x|U\+|u|\\u|&#x)([0-9A-Fa-f]{1,6});?", word)
+        number = int(code[1], 16) if code else int(word) if word.isdecimal() else -1
+        valid = 0 < number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF
+        return chr(number) if valid else word
+
+    return "".join(convert(word) for word in value.partition(" .. ")[0].split())
