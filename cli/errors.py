@@ -19,6 +19,8 @@ EXIT_CODES = {
     "HarnessError": ENVIRONMENT,
     "SettingsError": USAGE,
     "NotFound": USAGE,
+    "Refused": USAGE,
+    "BackupInvalid": USAGE,
     "KnowledgeBaseError": ENVIRONMENT,
     "IngestError": USAGE,
     "TokenizerMissing": ENVIRONMENT,

@@ -51,6 +51,37 @@ def ingest_progress(title: str) -> Iterator[Callable[[Step], None]]:
 
 
 @contextlib.contextmanager
+def steps(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback (done, total): a bar on a terminal, one line elsewhere."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        console=err(),
+        transient=True,
+    )
+    task: Any = None
+
+    def callback(done: int, total: int) -> None:
+        nonlocal task
+        if task is None:
+            if progress.console.is_terminal:
+                progress.start()
+            else:
+                note(f"{title} ({total} {unit})")
+            task = progress.add_task(title, total=total)
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield callback
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
+@contextlib.contextmanager
 def activity(message: str) -> Iterator[None]:
     """A spinner with `message` on a terminal, one line elsewhere."""
     console = err()

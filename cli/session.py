@@ -55,9 +55,16 @@ def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
 @contextlib.contextmanager
 def open_runs(state: AppState) -> Iterator[KnowledgeBase]:
     """The open knowledge base for commands that only look at runs; the library is left as it is."""
+    with stored(state) as kb:
+        yield kb
+
+
+@contextlib.contextmanager
+def stored(state: AppState, *, repair: bool = True) -> Iterator[KnowledgeBase]:
+    """The open knowledge base as it is: the curated library is not read in."""
     from kb import KnowledgeBase
 
-    with KnowledgeBase.open(state.settings()) as kb:
+    with KnowledgeBase.open(state.settings(), repair=repair) as kb:
         yield kb
 
 

@@ -24,7 +24,10 @@ def chunk_document(
     document: LoadedDocument, lines: Sequence[str], embedder: Embedder
 ) -> tuple[list[NewSection], list[NewChunk]]:
     """Cut every section; `lines` are the document's lines. Sections without text yield no chunk."""
-    sections = [NewSection(s.heading_path, s.start_line, s.end_line, s.page) for s in document.sections]
+    sections = [
+        NewSection(s.heading_path, s.start_line, s.end_line, s.page, rendered=s.text is not None)
+        for s in document.sections
+    ]
     spans = [
         (index, section, span)
         for index, section in enumerate(document.sections)

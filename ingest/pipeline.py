@@ -30,7 +30,7 @@ from kb import KnowledgeBase
 from kb import scope as scopes
 from kb.documents import DocumentWriter, NewDocument
 from kb.errors import SkillInvalid
-from kb.locks import file_lock
+from kb.locks import home_lock
 from kb.tables import Document, DocumentState, Skill, Source
 
 LOCAL_ONLY = "local-only"
@@ -107,10 +107,9 @@ class Ingestion:
 
     def exclusive(self) -> AbstractContextManager[None]:
         """One ingestion at a time per home; the second one waits and says so."""
-        return file_lock(
-            self._kb.home / "ingest.lock",
+        return home_lock(
+            self._kb.home,
             timeout_s=self._kb.settings.lock_timeout_s,
-            what="ingesting into this home",
             waiting=lambda message: self._progress(Progress(0, 0, message=message)),
         )
 

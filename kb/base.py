@@ -43,10 +43,12 @@ class KnowledgeBase:
         self.notices: list[str] = []
 
     @classmethod
-    def open(cls, settings: Settings | None = None, *, embedder: Embedder | None = None) -> KnowledgeBase:
+    def open(
+        cls, settings: Settings | None = None, *, embedder: Embedder | None = None, repair: bool = True
+    ) -> KnowledgeBase:
         """Create or open the home folder, migrate the schema, rebuild what is derived where it was lost.
 
-        `embedder` replaces the model that the settings name.
+        `embedder` replaces the model that the settings name. Without `repair` indexes stay as they are.
 
         Raises HomeUnavailable, StoreLocked, StoreDamaged, StoreFull or StoreTooNew.
         """
@@ -65,11 +67,8 @@ class KnowledgeBase:
         engine = open_database(home / "kernelevolve.db", timeout_s=settings.lock_timeout_s)
         kb = cls(settings, engine, embedder)
         try:
-            kb._check_lexical()
-            if kb.expected_vectors():  # an empty knowledge base needs neither index nor model
-                problem = kb.vectors.check(kb.embedder.model_id, kb.expected_vectors)
-                if problem is not None:
-                    kb.rebuild_vectors(problem)
+            if repair:
+                kb._repair()
         except BaseException:
             kb.close()
             raise
@@ -136,13 +135,17 @@ class KnowledgeBase:
             self.rebuild_vectors(f"failed ({error})")
         return self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
 
-    def _check_lexical(self) -> None:
+    def _repair(self) -> None:
         from kb import lexical
 
         with self.session() as session:
             problem = lexical.problem(session)
         if problem is not None:
             self.rebuild_lexical(problem)
+        if self.expected_vectors():  # an empty knowledge base needs neither index nor model
+            problem = self.vectors.check(self.embedder.model_id, self.expected_vectors)
+            if problem is not None:
+                self.rebuild_vectors(problem)
 
     def rebuild_lexical(self, reason: str) -> None:
         """Make the lexical index anew from the database, and say so."""
@@ -152,6 +155,13 @@ class KnowledgeBase:
         with self.session() as session:
             lexical.rebuild(session)
             session.commit()
+
+    def rebuild(self) -> None:
+        """Make both indexes anew from the database, whatever they look like."""
+        self.rebuild_lexical("is made anew as asked")
+        self.vectors.invalidate()
+        if self.expected_vectors():
+            self.rebuild_vectors("is made anew as asked")
 
     def rebuild_vectors(self, reason: str) -> None:
         """Make the vector index anew from the database, and say so."""

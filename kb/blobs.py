@@ -37,8 +37,8 @@ class BlobStore:
         digest = hashlib.sha256(data).hexdigest()
         target = self._path(digest)
         try:
-            if self._size(target) == len(data):  # a crash may have left a blob that is too short
-                return digest
+            if self._size(target) == len(data) and self._touch(target):
+                return digest  # a crash may have left a blob that is too short: that one is written again
             # Readers must never see half a blob: it is written aside and renamed.
             partial = f"{target}.{uuid.uuid4().hex}.partial"
             try:
@@ -83,6 +83,15 @@ class BlobStore:
         except FileNotFoundError:
             return None
         return size
+
+    def _touch(self, path: str) -> bool:
+        """Tidying up must not take an old blob that is about to be referred to. False when it just has."""
+        try:
+            if self._local:
+                os.utime(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _flush(self, path: str) -> None:
         if not self._local:

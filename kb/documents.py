@@ -58,6 +58,7 @@ class NewSection:
     start_line: int
     end_line: int
     page: int | None = None
+    rendered: bool = False
 
 
 @dataclass

@@ -55,5 +55,17 @@ class SkillInvalid(KnowledgeBaseError):
     """A skill's folder does not follow the layout."""
 
 
+class QuotaExceeded(StoreFull):
+    """The next write would make the home folder larger than `KERNELEVOLVE_QUOTA` allows."""
+
+
+class BackupInvalid(KnowledgeBaseError):
+    """A file is no backup, or does not hold what its own list of contents says."""
+
+
+class Refused(KnowledgeBaseError):
+    """What was asked for would destroy something; nothing was changed."""
+
+
 class NotFound(KnowledgeBaseError):
     """Nothing is stored under this name."""

@@ -5,12 +5,20 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from kb.errors import HomeUnavailable, StoreLocked
 
 _POLL_S = 0.05
+
+
+def home_lock(
+    home: Path, *, timeout_s: float, waiting: Callable[[str], None] | None = None
+) -> AbstractContextManager[None]:
+    """Held by whatever changes documents or tidies up: one process at a time for each home."""
+    what = "ingesting into or maintaining this home"
+    return file_lock(home / "ingest.lock", timeout_s=timeout_s, what=what, waiting=waiting)
 
 
 @contextmanager

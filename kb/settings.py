@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ByteSize, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -42,6 +42,12 @@ class Settings(BaseSettings):
     )
     lock_timeout_s: float = Field(default=60.0, ge=0, description="How long to wait for another process.")
     max_file_mb: float = Field(default=64.0, gt=0, description="Larger files are reported, not ingested.")
+    max_archive_mb: float = Field(
+        default=2048.0, gt=0, description="Archives of one run may not unpack to more than this."
+    )
+    quota: ByteSize | None = Field(
+        default=None, description="The home folder may not grow beyond this: 500MB, 20GB …"
+    )
 
     @field_validator("home")
     @classmethod

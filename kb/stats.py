@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def stats(kb: KnowledgeBase) -> dict[str, Any]:
     """Counts per table, documents by state, kind and scope, and bytes below the home folder."""
+    from kb.upkeep.sources import list_sources
+
     with kb.session() as session:
         connection = session.connection()
 
@@ -33,8 +35,15 @@ def stats(kb: KnowledgeBase) -> dict[str, Any]:
             "documents_by_state": by(col(Document.state)),
             "documents_by_kind": by(col(Document.kind)),
             "documents_by_scope": by(col(Document.scope)),
-            "bytes": sum(_size(path) for path in kb.home.rglob("*")),
+            "sources": list_sources(session),
+            "bytes": home_bytes(kb.home),
+            "quota": kb.settings.quota,
         }
+
+
+def home_bytes(home: Path) -> int:
+    """Bytes of all files below the home folder."""
+    return sum(_size(path) for path in home.rglob("*"))
 
 
 def _size(path: Path) -> int:

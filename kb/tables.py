@@ -47,7 +47,8 @@ def _parent(column: str, **kwargs: Any) -> Any:
 class DocumentState(StrEnum):
     """How far ingestion has come with a document."""
 
-    PENDING = "pending"
+    PENDING = "pending"  # found, not read yet
+    PARSED = "parsed"  # read and cut; what retrieval sees of it is still the earlier version, or nothing
     EMBEDDED = "embedded"
     FAILED = "failed"
 
@@ -79,6 +80,8 @@ class Source(SQLModel, table=True):
     visibility: str = "shared"  # "shared" | "local-only"
     scope: str = ""  # what the caller said last; empty: scope files and the documents themselves decide
     digest: str = ""  # of the whole content; lets an unchanged library skip the walk
+    defaults: dict[str, Any] = _json()  # kind, language, version that the caller said last
+    version: str = ""  # the commit of a git checkout
     created: datetime = _created()
 
 
@@ -99,6 +102,7 @@ class Document(SQLModel, table=True):
     loader: str = ""
     kind: str = "document"
     scope: str = Field(default="generic", index=True)
+    inferred: str = ""  # why the scope was concluded from the content; empty where somebody said it
     title: str = ""
     meta: dict[str, Any] = _json()
     notes: list[Any] = _json(list)  # what the loader had to assume, such as a guessed encoding
@@ -117,6 +121,16 @@ class Section(SQLModel, table=True):
     start_line: int
     end_line: int
     page: int | None = None
+    rendered: bool = False  # its chunks' text was made from the lines, instead of being them
+
+
+class ScopeCorrection(SQLModel, table=True):
+    """A person's last word on the scope of a file, or of everything below a folder, wherever it is kept."""
+
+    __tablename__ = "scope_correction"
+
+    location: str = Field(primary_key=True)
+    scope: str
 
 
 class Chunk(SQLModel, table=True):

@@ -150,6 +150,11 @@ class VectorIndex:
                 if leftover.is_dir() and leftover.name != manifest.folder:
                     shutil.rmtree(leftover, ignore_errors=True)
 
+    def invalidate(self) -> None:
+        """Have the next `rebuild` make everything anew."""
+        with self.exclusive():
+            (self._root / "manifest.json").unlink(missing_ok=True)
+
     @staticmethod
     def _upsert(collection: Any, ids: list[str], vectors: Vectors) -> None:
         for i in range(0, len(ids), _BATCH):
@@ -219,6 +224,36 @@ class VectorIndex:
                     self._collection(partition, model), vector, min(limit, wanted[partition][1])
                 )
             ]
+
+    def contents(self, model: str) -> Iterator[tuple[str, list[str], Vectors]]:
+        """Everything the index holds, in batches of (partition, passage ids, their vectors).
+
+        Raises IndexOutOfStep where it has no manifest, or another model's, IndexUnavailable when it fails.
+        """
+        import numpy as np
+
+        with self.exclusive(), self._guarded("reading"):
+            manifest = self._manifest()
+            if manifest is None or manifest.model != model:
+                raise IndexOutOfStep("the vector index does not hold what the database says")
+            self._connect(manifest)
+            for partition in sorted(manifest.collections):
+                collection = self._collection(partition, model)
+                for offset in range(0, collection.count(), _BATCH):
+                    found = collection.get(limit=_BATCH, offset=offset, include=["embeddings"])
+                    yield partition, found["ids"], np.asarray(found["embeddings"], dtype=np.float32)
+            self._write(manifest)  # Chroma may rewrite its files as it reads them
+
+    def model(self) -> str | None:
+        """The embedding model that the live index was made by."""
+        manifest = self._manifest()
+        return manifest.model if manifest else None
+
+    def folders(self) -> tuple[Path | None, list[Path]]:
+        """The live folder, and those that an interrupted or replaced rebuild has left behind."""
+        manifest = self._manifest()
+        live = self._root / manifest.folder if manifest else None
+        return live, [f for f in sorted(self._root.glob("*")) if f.is_dir() and f != live]
 
     def _load(self, manifest: Manifest, model: str, partitions: Sequence[str], vector: Vectors) -> None:
         """Have Chroma read its files, which must be as they were left; it may rewrite them doing so."""

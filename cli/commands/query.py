@@ -40,7 +40,8 @@ def query(
     console = out()
     for hit in result.hits:
         console.print(f"{hit.rank}. {clean(hit.citation)}", style="bold", markup=False, soft_wrap=True)
-        console.print(f"   {hit.kind}, score {hit.score:.3f}", style="dim", markup=False)
+        about = f"   {hit.kind}, score {hit.score:.3f}, kb open {hit.chunk_id[:12]}"
+        console.print(about, style="dim", markup=False, highlight=False)
         lines = clean(hit.text).strip().splitlines()
         shown = [f"   {line}" for line in lines[:8]] + (["   …"] if len(lines) > 8 else [])
         console.print("\n".join(shown), markup=False, highlight=False, soft_wrap=True)

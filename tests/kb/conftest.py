@@ -79,17 +79,19 @@ def store() -> Store:
 
             source = session.exec(select(Source)).first()
             if source is None:
-                source = Source(key="test", name="test", root="/test")
+                source = Source(key="/test", name="test", root="/test")
                 session.add(source)
                 session.commit()
-        paragraphs = text.split("\n\n")
-        chunks = [
-            NewChunk(0, path, p, i + 1, i + 1, None, (f"{path}\n{p}",)) for i, p in enumerate(paragraphs)
-        ]
+        chunks = []
+        line = 1
+        for paragraph in text.split("\n\n"):
+            last = line + paragraph.count("\n")
+            chunks.append(NewChunk(0, path, paragraph, line, last, None, (f"{path}\n{paragraph}",)))
+            line = last + 2
         document = NewDocument(
             source_id=source.id or 0, path=path, location=f"/test/{path}", sha256=path, recipe="", text=text,
             loader="test", kind=kind, scope=scope, title=path, size=len(text),
-            sections=[NewSection("Heading", 1, len(paragraphs))], chunks=chunks,
+            sections=[NewSection("Heading", 1, line - 2)], chunks=chunks,
         )  # fmt: skip
         DocumentWriter(kb).write([document])
 

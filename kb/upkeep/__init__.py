@@ -1,0 +1,1 @@
+"""Looking after what is stored: sources, checks, tidying, backups, quota."""

@@ -1,0 +1,80 @@
+"""`kernelevolve kb …` against a real home."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import ingest_paths
+from kb import KnowledgeBase, Settings
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    root = tmp_path / "notes"
+    root.mkdir()
+    (root / "stripes.md").write_text(
+        "# Stripes\n\nInterleave \x1b[31mstripes across the channels.\n\nMore.\n"
+    )
+    (root / "empty.md").write_text("")
+    return root
+
+
+@pytest.fixture
+def stocked(cli: Any, home: Path, documents: Path) -> Any:
+    """Command lines against a home with one small source, without the curated library."""
+    with KnowledgeBase.open(Settings(home=home)) as kb:
+        ingest_paths(kb, [documents])
+    return cli
+
+
+def test_stats(stocked: Any, documents: Path) -> None:
+    document = stocked("kb", "stats", "--json").json
+    assert document["counts"]["document"] == 2
+    assert document["documents_by_state"] == {"embedded": 1, "failed": 1}
+    source = document["sources"][0]
+    assert (source["root"], source["documents"], source["failed"], source["chunks"]) == (
+        str(documents), 2, 1, 1,
+    )  # fmt: skip
+    assert document["bytes"] > 0
+    human = stocked("kb", "stats")
+    assert str(documents) in human.out
+    assert "1 embedded" in human.out
+
+
+def test_open_shows_a_passage_in_its_document(stocked: Any, home: Path) -> None:
+    with KnowledgeBase.open(Settings(home=home)) as kb:
+        chunk = kb.query("stripes").hits[0].chunk_id
+    document = stocked("kb", "open", chunk, "--json").json
+    assert document["chunk_id"] == chunk
+    assert [line["number"] for line in document["lines"] if line["inside"]] == [1, 2, 3, 4, 5]
+    human = stocked("kb", "open", chunk[:10], "--lines", "0")
+    assert human.code == 0
+    assert "stripes.md:1-5" in human.out
+    assert "\x1b[31m" not in human.out, "a document cannot steer the terminal"
+    missing = stocked("kb", "open", "abcdef0123", "--json")
+    assert (missing.code, missing.json["error"]["type"]) == (2, "NotFound")
+
+
+def test_check_rebuild_and_check_again(stocked: Any, home: Path) -> None:
+    assert stocked("kb", "check", "--json").json["ok"] is True
+    manifest = home / "chroma" / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"files": {}}))
+    broken = stocked("kb", "check", "--json")
+    assert broken.code == 1
+    assert [p["what"] for p in broken.json["problems"]] == ["vectors"]
+    assert "kb rebuild" in stocked("kb", "check").err
+    assert stocked("kb", "rebuild", "--json").json["chunks"] == 1
+    assert stocked("kb", "check").code == 0
+
+
+def test_remove_and_gc(stocked: Any, documents: Path) -> None:
+    assert stocked("kb", "remove", "nothing", "--json").code == 2
+    assert stocked("kb", "remove", documents, "--json").json["documents"] == 2
+    freed = stocked("kb", "gc", "--json").json
+    assert (freed["blobs"], freed["embeddings"]) == (1, 1)
+    assert stocked("kb", "stats", "--json").json["sources"] == []
+    assert (documents / "stripes.md").exists()
