@@ -25,9 +25,12 @@ def chunk_document(
 ) -> tuple[list[NewSection], list[NewChunk]]:
     """Cut every section; `lines` are the document's lines. Sections without text yield no chunk."""
     sections = [
-        NewSection(s.heading_path, s.start_line, s.end_line, s.page, rendered=s.text is not None)
+        NewSection(
+            s.heading_path, s.start_line, s.end_line,
+            s.page or document.page_of(s.start_line), rendered=s.text is not None,
+        )
         for s in document.sections
-    ]
+    ]  # fmt: skip
     spans = [
         (index, section, span)
         for index, section in enumerate(document.sections)
@@ -36,9 +39,12 @@ def chunk_document(
     crumbs = [breadcrumb(document.title, section.heading_path) for _, section, _ in spans]
     passages = _passages([span.text for _, _, span in spans], crumbs, embedder, document.plain)
     chunks = [
-        NewChunk(index, crumbs[i], span.text, span.start, span.end, section.page, passages[i])
+        NewChunk(
+            index, crumbs[i], span.text, span.start, span.end,
+            section.page or document.page_of(span.start), passages[i],
+        )
         for i, (index, section, span) in enumerate(spans)
-    ]
+    ]  # fmt: skip
     return sections, chunks
 
 

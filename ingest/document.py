@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,10 @@ from kb.skills import NewSkill
 
 @dataclass(frozen=True)
 class FileContent:
-    """A file as read. `head` is its first 4 KiB as text, for loaders that recognise a format by content."""
+    """A file as read. `head` is its first 4 KiB as text, for loaders that recognise a format by content.
+
+    `text` is empty where a loader reads the bytes itself.
+    """
 
     path: Path
     data: bytes
@@ -51,6 +55,8 @@ class LoadedDocument:
     """A parsed file. `scope` and `kind` are what the file itself says; None leaves it to the caller.
 
     `plain` turns a line of its text into words alone: what the embedding model reads of it.
+    `text` is what the line numbers refer to where that is not the file's own text. `page_starts` has the
+    first line of every page; `needs_ocr` the numbers of the pages that are images of text.
     """
 
     title: str
@@ -62,6 +68,13 @@ class LoadedDocument:
     skill: NewSkill | None = None
     traces: list[dict[str, Any]] = field(default_factory=list)
     plain: Callable[[str], str] | None = None
+    text: str | None = None
+    page_starts: list[int] = field(default_factory=list)
+    needs_ocr: list[int] = field(default_factory=list)
+
+    def page_of(self, line: int) -> int | None:
+        """The page that a line is on; None where there are no pages."""
+        return max(1, bisect_right(self.page_starts, line)) if self.page_starts else None
 
 
 class Loader(ABC):
@@ -70,6 +83,7 @@ class Loader(ABC):
     name: ClassVar[str]
     version: ClassVar[int]  # raise it when the same file would give other sections: files are then read again
     priority: ClassVar[int] = 10  # loaders are asked in descending order
+    reads_bytes: ClassVar[bool] = False  # the format is no text: `accepts` and `load` look at `data`
 
     @abstractmethod
     def accepts(self, file: FileContent) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -19,13 +18,14 @@ from sqlalchemy import select
 from sqlmodel import col
 from sqlmodel import select as select_rows
 
-from ingest import chunking
+from ingest import chunking, ocr
 from ingest.discover import ScopeFiles, walk
-from ingest.document import FileContent, LoadedDocument, Loader
+from ingest.document import Loader
 from ingest.errors import IngestError, PathMissing, Unavailable, Unreadable
-from ingest.reading import decode, read_bytes
-from ingest.registry import loader_for, loaders
+from ingest.reading import read_bytes
+from ingest.registry import content_of, load_file, loaders
 from ingest.report import IngestReport, Progress, ProgressCallback
+from ingest.twins import find_twins
 from kb import KnowledgeBase
 from kb import scope as scopes
 from kb.documents import DocumentWriter, NewDocument
@@ -37,7 +37,6 @@ LOCAL_ONLY = "local-only"
 VISIBILITIES = ("shared", LOCAL_ONLY)
 # Enough for full batches of the embedding model, few enough that progress is visible and a kill cheap.
 _BATCH_CHUNKS = 64
-_DATA_URI = re.compile(r"(data:[\w.+-]+/[\w.+-]+(?:;[\w=.+-]+)*;base64,)[A-Za-z0-9+/=_-]{64,}")
 
 
 @dataclass(frozen=True)
@@ -102,6 +101,8 @@ class Ingestion:
         self._swept: list[Path] = []  # folders whose vanished documents are forgotten
         self._swept_sources: set[int] = set()  # the same for whole sources, wherever they were before
         self._unlisted: list[Path] = []  # folders of which nothing is known now, so nothing is forgotten
+        self._twins: dict[Path, list[str]] = {}  # notebook -> names of the files that repeat it
+        self._pages = 0
         self._started = time.monotonic()
         self._registry = json.dumps([(x.name, x.version, x.priority) for x in loaders()])
 
@@ -196,6 +197,7 @@ class Ingestion:
     # --- the work ---
 
     def finish(self) -> IngestReport:
+        self._leave_out_twins()
         known = self._known()
         items = [self._items[k] for k in sorted(self._items)]
         # What vanished goes first: a skill that moved must not collide with itself.
@@ -210,10 +212,24 @@ class Ingestion:
             if sum(len(d.chunks) for d in batch) >= _BATCH_CHUNKS:
                 self._store(batch, known)
                 batch = []
-            self._progress(Progress(done, len(items), item.path, self._report.chunks))
+            self._progress(Progress(done, len(items), item.path, self._report.chunks, self._pages))
         self._store(batch, known)
         self._report.elapsed_s = round(time.monotonic() - self._started, 3)
         return self._report
+
+    def _leave_out_twins(self) -> None:
+        """The text twin of a notebook is not indexed; the notebook's record and the report name it."""
+        by_source: dict[int, list[Path]] = {}
+        for item in self._items.values():
+            by_source.setdefault(item.source_id, []).append(item.file)
+        twins = {source: find_twins(files) for source, files in by_source.items()}
+        for key, item in list(self._items.items()):
+            notebook = twins[item.source_id].get(item.file)
+            if notebook is not None:
+                del self._items[key]
+                self._twins.setdefault(notebook, []).append(item.file.name)
+                note = f"the same as {notebook.name}, which is indexed"
+                self._report.notes.append({"path": item.path, "notes": [note]})
 
     def _known(self) -> dict[tuple[int, str], _Known]:
         d = Document
@@ -255,10 +271,12 @@ class Ingestion:
             data = read_bytes(item.file, int(self._kb.settings.max_file_mb * 1e6))
             sha256 = hashlib.sha256(data).hexdigest()
             label = self._scope_files.scope_of(item.file)
-            if known is not None and known.state == DocumentState.EMBEDDED and known.sha256 == sha256:
+            if known is not None and self._complete(known) and known.sha256 == sha256:
                 loader = next((x for x in loaders() if x.name == known.loader), None)
                 if loader is not None and known.recipe == self._recipe(loader, item, label):
                     self._report.unchanged += 1
+                    if known.state == DocumentState.NEEDS_OCR:
+                        self._report.needs_ocr.append(printable(str(item.file)))
                     return None
             return self._parse(item, data, sha256, label)
         except (Unreadable, SkillInvalid) as error:
@@ -270,17 +288,21 @@ class Ingestion:
             self._fail(item, "nested too deeply")
         return None
 
+    def _complete(self, known: _Known) -> bool:
+        """Nothing more can be had from the file as it is. Scanned pages are read once there is OCR."""
+        if known.state == DocumentState.NEEDS_OCR:
+            return not ocr.available()
+        return known.state == DocumentState.EMBEDDED
+
     def _parse(self, item: _Item, data: bytes, sha256: str, label: str | None) -> NewDocument:
-        text, notes = decode(data, item.file)
-        text, cut = _DATA_URI.subn(r"\1…", text)
-        if cut:
-            notes += (f"{cut} embedded data URIs cut",)
-        if not text.strip():
-            raise Unreadable("empty file")
-        file = FileContent(item.file, data, text, notes, item.root)
-        loader, loaded = _load(file)
+        file = content_of(item.file, data, item.root)
+        loader, loaded = load_file(file)
+        text = file.text if loaded.text is None else loaded.text
         sections, chunks = chunking.chunk_document(loaded, text.split("\n"), self._kb.embedder)
-        if not chunks:
+        self._pages += len(loaded.page_starts)
+        if loaded.needs_ocr:
+            self._report.needs_ocr.append(printable(str(item.file)))
+        elif not chunks:
             raise Unreadable("no text in it")
         if loaded.notes:
             self._report.notes.append({"path": item.path, "notes": loaded.notes})
@@ -297,10 +319,11 @@ class Ingestion:
             scope=loaded.scope or item.scope or label or scopes.GENERIC,
             title=loaded.title.encode("utf-8", "replace").decode(),
             size=len(data),
-            meta=loaded.meta,
+            meta=loaded.meta | ({"twins": twins} if (twins := self._twins.get(item.file)) else {}),
             notes=loaded.notes,
             sections=sections,
             chunks=chunks,
+            state=DocumentState.NEEDS_OCR if loaded.needs_ocr else DocumentState.EMBEDDED,
             skill=loaded.skill,
             traces=loaded.traces,
         )
@@ -309,6 +332,7 @@ class Ingestion:
         """Everything but the file's bytes that its chunks depend on."""
         digest = hashlib.sha256()
         parts = [self._registry, chunking.VERSION, self._kb.embedder.model_id, item.scope, label]
+        parts += self._twins.get(item.file, [])
         parts.append(printable(str(item.file)))  # skills and the library know where they lie
         digest.update(json.dumps(parts).encode())
         for dependency in loader.dependencies(item.file, item.root):
@@ -359,19 +383,6 @@ class Ingestion:
         """Report a file, and forget what it held before."""
         self._report_failure(item.file, error)
         self._writer.fail(item.source_id, item.path, printable(str(item.file)), error)
-
-
-def _load(file: FileContent) -> tuple[Loader, LoadedDocument]:
-    """A loader that breaks on one file must not end the run."""
-    loader = loader_for(file)
-    try:
-        return loader, loader.load(file)
-    except (Unreadable, RecursionError, MemoryError):
-        raise
-    except OSError as error:  # of a file that belongs to this one
-        raise Unavailable(f"{error.filename or file.path.name}: {error.strerror or error}") from error
-    except Exception as error:
-        raise Unreadable(f"the {loader.name} loader failed: {type(error).__name__}: {error}") from error
 
 
 def printable(text: str) -> str:

@@ -9,12 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Progress:
-    """One step forward: `done` of `total` files, and the chunks stored so far. `message` is for a person."""
+    """One step forward: `done` of `total` files; chunks stored and pages read so far.
+
+    `message` is for a person.
+    """
 
     done: int
     total: int
     path: str = ""
     chunks: int = 0
+    pages: int = 0
     message: str = ""
 
 
@@ -25,7 +29,7 @@ ProgressCallback = Callable[[Progress], None]
 class IngestReport:
     """Numbers of documents, and one line for each file that could not be read.
 
-    `needs_ocr` lists scanned pages' files; `chunks` counts what was written, not what is stored.
+    `needs_ocr` lists the files with scanned pages; `chunks` counts what was written, not what is stored.
     """
 
     added: int = 0

@@ -80,6 +80,7 @@ class NewDocument:
     notes: list[str] = field(default_factory=list)
     sections: list[NewSection] = field(default_factory=list)
     chunks: list[NewChunk] = field(default_factory=list)
+    state: DocumentState = DocumentState.EMBEDDED
     skill: NewSkill | None = None
     traces: list[dict[str, Any]] = field(default_factory=list)  # Diagnose records, with "format"
 
@@ -252,7 +253,7 @@ class _Change:
             update(Document)
             .where(col(Document.id) == document_id)
             .values(
-                location=document.location, state=DocumentState.EMBEDDED, error="", sha256=document.sha256,
+                location=document.location, state=document.state, error="", sha256=document.sha256,
                 recipe=document.recipe, text_sha=text_sha, loader=document.loader, kind=document.kind,
                 scope=document.scope, title=document.title, meta=document.meta, notes=document.notes,
                 size=document.size, updated=now(),

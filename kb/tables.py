@@ -50,6 +50,7 @@ class DocumentState(StrEnum):
     PENDING = "pending"  # found, not read yet
     PARSED = "parsed"  # read and cut; what retrieval sees of it is still the earlier version, or nothing
     EMBEDDED = "embedded"
+    NEEDS_OCR = "needs_ocr"  # embedded, but for pages that are images of text
     FAILED = "failed"
 
 
