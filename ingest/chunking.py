@@ -49,9 +49,10 @@ def chunk_document(
 
 
 def breadcrumb(title: str, heading_path: str) -> str:
-    """Title and headings, without repeating the title when it is the first heading."""
+    """Title and headings, without repeating the title where the first heading is it, or qualified by it."""
     headings = [h for h in heading_path.split(_SEPARATOR) if h]
-    parts = headings if headings and headings[0] == title else [title, *headings]
+    named = bool(headings) and (headings[0] == title or f"{title}." in headings[0])
+    parts = headings if named else [title, *headings]
     return _SEPARATOR.join(p for p in parts if p)[:_BREADCRUMB_CHARACTERS]
 
 

@@ -9,26 +9,6 @@ from ingest.document import FileContent, LoadedDocument
 from ingest.errors import Unreadable, Unsupported
 from ingest.registry import loader_for, loaders
 
-PYTHON = '''"""Row kernels."""
-import triton
-
-BLOCK = 128
-
-
-@triton.jit
-def scale(x_ptr, n, BLOCK: tl.constexpr):
-    """Multiply in place."""
-    pass
-
-
-class Runner:
-    """Runs it."""
-
-    limit = 3
-
-    def run(self, x):
-        return x
-'''
 CUDA = """#include <cuda.h>
 // a brace in a comment {
 namespace deep { namespace er {
@@ -101,19 +81,6 @@ def test_text_headings() -> None:
     document = load("a.txt", "=====\nTitle\n=====\n\ntext\n\nPart\n----\n\nmore\n")
     assert [h for h, _, _ in headings(document)] == ["Title", "Title › Part"]
     assert document.title == "Title"
-
-
-def test_python_definitions_become_sections() -> None:
-    document = load("rows.py", PYTHON)
-    assert document.kind == "kernel"
-    assert headings(document) == [
-        ("rows", 1, 6),
-        ("rows › scale(x_ptr, n, BLOCK)", 7, 10),
-        ("rows", 11, 12),
-        ("rows › class Runner", 13, 17),
-        ("rows › class Runner › run(self, x)", 18, 19),
-        ("rows", 20, 20),
-    ]
 
 
 def test_python_that_does_not_parse_is_still_read() -> None:

@@ -28,6 +28,11 @@ def plain(text: str) -> str:
     return _STRONG.sub(r"\1", text)
 
 
+def without_roles(text: str) -> str:
+    """The same for lines that may be code, in which stars and backticks have other meanings."""
+    return _LITERAL.sub(r"\1", _ROLE.sub(lambda m: _shown(m[1]), text))
+
+
 def _shown(content: str) -> str:
     """What a role shows: its explicit title, else its target without the marks that shorten or unlink it."""
     titled = _TARGET.match(content)
