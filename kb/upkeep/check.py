@@ -201,11 +201,15 @@ def _documents(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, st
 def in_place(lines: list[str], chunk: str, start: int, end: int, *, rendered: bool) -> bool:
     """Whether lines `start`..`end` (1-based, inclusive) are the chunk, or one line has it as a part.
 
-    Text that a loader rendered is not the lines' own: only the span can be checked.
+    Text that a loader rendered is not the lines' own: only the span can be checked. The later parts of a long
+    table begin with its header, which stands further up.
     """
     if not 1 <= start <= end <= len(lines):
         return False
     if rendered:
         return True
     span = "\n".join(lines[start - 1 : end])
-    return chunk == span or (start == end and chunk in span)
+    if chunk == span or (start == end and chunk in span):
+        return True
+    header = chunk.removesuffix(f"\n{span}")
+    return header != chunk and f"\n{header}\n" in "\n".join(["", *lines[: start - 1], ""])

@@ -130,6 +130,12 @@ def test_in_place(chunk: str, start: int, end: int, rendered: bool, expected: bo
     assert in_place(["a", "bcd", "e"], chunk, start, end, rendered=rendered) == expected
 
 
+def test_a_repeated_table_header_is_in_place() -> None:
+    table = ["Text", "| a |", "|---|", "| 1 |", "| 2 |"]
+    assert in_place(table, "| a |\n|---|\n| 2 |", 5, 5, rendered=False)
+    assert not in_place(table, "| b |\n|---|\n| 2 |", 5, 5, rendered=False)
+
+
 # --- rebuild ---
 
 
