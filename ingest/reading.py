@@ -25,7 +25,7 @@ _MAGIC = (
     (b"SQLite format 3", "SQLite database"),
 )
 # Formats that need a reader of their own; taking them as plain text would store markup, not content.
-_NEEDS_READER = {".pdf", ".html", ".htm", ".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
+_NEEDS_READER = {".pdf", ".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
 
 
 def read_bytes(path: Path, max_bytes: int, first: int | None = None) -> bytes:

@@ -56,9 +56,9 @@ class MarkdownWriter:
         self._lines += lines
         return first
 
-    def code(self, lines: Sequence[str], language: str = "", indent: str = "") -> None:
+    def code(self, lines: Sequence[str], language: str = "") -> None:
         """Lines of code in a fence that none of them can close."""
-        self.block([indent + line if line else line for line in fenced(lines, language)])
+        self.block(fenced(lines, language))
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "") -> None:
         """A table whose rows have as many cells as its header; a header of empty texts is written, too."""
