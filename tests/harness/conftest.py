@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness import Evaluation, EvaluationRequest, LocalExecutor
+from harness.target import get_target
 
 HEADER = "import torch\nimport torch.nn as nn\n"
 
@@ -64,6 +65,27 @@ def body() -> Callable[..., str]:
         )
 
     return make
+
+
+@pytest.fixture
+def compiled(executor: LocalExecutor) -> Callable[..., Evaluation]:
+    """Evaluates for a device that is not here."""
+    usual = (Path(__file__).parent / "samples" / "crosscompile" / "problem.py").read_text()
+
+    def run(candidate: str, target: str = "nvidia:sm_90", **settings: object) -> Evaluation:
+        texts = settings.pop("texts", None)
+        settings["emit"] = texts is not None
+        if get_target(target).available()[0]:
+            pytest.skip("the device is here")
+        problem = str(settings.pop("problem", usual))
+        request = EvaluationRequest(problem, candidate, target=target, **settings)  # type: ignore[arg-type]
+        result = executor.evaluate(request)
+        if isinstance(texts, Path):
+            result.write_emitted(texts)
+        assert result.emitted == {}
+        return result
+
+    return run
 
 
 @pytest.fixture(scope="session")
