@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from harness.worker.device.timing import slots_for
 from harness.worker.guard import inspection as guard
 from harness.worker.interpreter.install import UNCHECKED
 from harness.worker.jail import sandbox
+from harness.worker.jail.building import ended_when_idle
 from harness.worker.jail.watch import Watch, cpu_limit_s
 from harness.worker.side import ChildFailure, Mismatch, Side
 from harness.worker.state import Entry, match_state
@@ -191,7 +193,9 @@ def connect(trial: Trial) -> None:
     trial.fresh(0)
     trial.hand_over(0)
     # Whatever is compiled lazily is compiled by the first call: it runs on the build's time.
-    cand.call(0, max(1.0, deadline - time.monotonic()), "candidate", trial.seed())
+    left_s, run_s = max(1.0, deadline - time.monotonic()), request.run_limit_s
+    with ended_when_idle(cand.child, run_s) if trial.device == "cpu" else contextlib.nullcontext():
+        cand.call(0, left_s, "candidate", trial.seed(), finish_s=run_s)
 
 
 def _differentiate(trial: Trial) -> None:
@@ -288,4 +292,6 @@ def share_state(trial: Trial) -> None:
     for entry in trial.state_layout:
         trial.candidate.state.flat(entry).copy_(trial.reference.state.flat(entry))
     message = {"op": "load_state", "names": trial.matching.names}
-    trial.candidate.ask(message, trial.request.build_limit_s)
+    failed = trial.candidate.ask(message, trial.request.build_limit_s).get("failed")
+    if failed:
+        trial.flag("load-failed", "info", f"its own way of loading weights failed: {str(failed)[:300]}")

@@ -16,6 +16,7 @@ from harness.worker.evidence.experiments import Experiments
 from harness.worker.evidence.integrity import Watch, running_threads
 from harness.worker.interpreter import install as interpreter
 from harness.worker.jail import sandbox
+from harness.worker.loading import load_again
 from harness.worker.profiling.light import profile_calls
 from harness.worker.profiling.static import KernelFigures
 from harness.worker.values import unpack
@@ -108,7 +109,7 @@ class CandidateServer(Server):
         with torch.no_grad():
             for name, index in message["names"]:
                 state[name].copy_(views[index])
-        return {"ok": True}
+        return {"failed": load_again(self.model)}
 
     def save_state(self, message: dict[str, Any]) -> dict[str, Any]:
         """The opposite: what forward has made of it. State of another shape than before is left out."""

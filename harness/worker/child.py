@@ -207,6 +207,8 @@ class Server:
         try:
             with torch.no_grad():
                 result = forward(*arguments)
+            if message.get("announce"):
+                self.channel.send({"returned": nonce})
             if self.device != "cpu":
                 # In the order of the current stream and before anything is waited for, as a caller would use
                 # it: what another stream has not finished by then is not there.

@@ -16,7 +16,7 @@ from harness.worker.jail.processes import Child, descendants
 from harness.worker.model import EvaluationRequest
 
 INTERVAL_S, LONGEST_INTERVAL_S = 0.2, 1.0
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_limit_s(request: EvaluationRequest, threads: int) -> int:
@@ -79,20 +79,21 @@ def _cpu_s(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return sum(int(field) for field in fields[11:15]) * _TICK_S
+    return sum(int(field) for field in fields[11:15]) * TICK_S
 
 
 def _resident(pid: int) -> int:
     """Bytes of memory that are no file's."""
-    return _sum_kib(Path(f"/proc/{pid}/status"), ("RssAnon:", "RssShmem:"))
+    return sum_kib(Path(f"/proc/{pid}/status"), ("RssAnon:", "RssShmem:"))
 
 
 def _held(pid: int) -> int:
     """The same with shared pages divided among those who share them."""
-    return _sum_kib(Path(f"/proc/{pid}/smaps_rollup"), ("Pss_Anon:", "Pss_Shmem:")) or _resident(pid)
+    return sum_kib(Path(f"/proc/{pid}/smaps_rollup"), ("Pss_Anon:", "Pss_Shmem:")) or _resident(pid)
 
 
-def _sum_kib(path: Path, names: tuple[str, ...]) -> int:
+def sum_kib(path: Path, names: tuple[str, ...]) -> int:
+    """Bytes: the fields of these names in a process's file, added up; 0 where it has ended."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
