@@ -7,14 +7,13 @@ runs a line of the candidate. Children only ever hand back bytes in shared memor
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
-import torch
+from functools import partial
 
 from harness.worker import environment
 from harness.worker.admission import admit, look_at_candidate, look_at_problem, renew, start_devices
 from harness.worker.device.timing import ClockDisagreement, measure_on_device
 from harness.worker.evidence.look import look_for_evidence
+from harness.worker.exact import TimedCheck, exact_result, needed
 from harness.worker.floor import check_floor, look_at_arithmetic
 from harness.worker.inputs import rewrite
 from harness.worker.interpreter.configurations import run_configurations
@@ -28,17 +27,15 @@ from harness.worker.machine import (
 )
 from harness.worker.model import Evaluation, Status
 from harness.worker.profiling.levels import look_closer, no_profiler
-from harness.worker.rounds import Rounds, check_alias, check_inputs, compare_all
+from harness.worker.rounds import Rounds, check_alias, check_inputs
 from harness.worker.shapes import look_at_other_inputs
 from harness.worker.side import KERNEL_FAULTS, ChildFailure, Mismatch
 from harness.worker.stats import ratio_interval, summary
 from harness.worker.timing import Check, Contestant, Measurement, Stopwatch
 from harness.worker.trial import Trial, Verdict
+from harness.worker.unasked import measured_in_quiet
 
 LOG_TAIL = 6000
-# Timed contents are compared without a double-precision result. A candidate that came close to its limits
-# before, or was accepted because eager is just as far off, gets this multiple of what it needed.
-TIMED_WIDENING = 4.0
 UNFINISHED_WAIT_S = 0.1
 # A measurement that others disturbed is repeated, as long as not more than these budgets are spent.
 ATTEMPTS, REPEAT_BUDGETS = 3, 2.0
@@ -123,16 +120,7 @@ def _time(trial: Trial) -> None:
     for slot in range(trial.slots if trial.device == "cpu" else 0):
         trial.fresh(slot)
         trial.hand_over(slot)
-    tolerance = trial.tolerance
-    if trial.comparison.limit_share > 1 / TIMED_WIDENING:
-        tolerance = tolerance.widened(TIMED_WIDENING * trial.comparison.limit_share)
-
-    def check(mine: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> None:
-        trial.timed_checks += 1
-        found = compare_all(trial, mine, theirs, tolerance)
-        if found.problem:
-            raise Mismatch(f"{found.problem} (a timed call)", found.rule)
-
+    check = TimedCheck(trial)
     # Calls of a stateful reference can be told apart by their number, as long as it is called as often.
     counted = trial.stateful and trial.device == "cpu" and len(contestants) == 2
     trusted = trial.stable or counted
@@ -148,7 +136,9 @@ def _time(trial: Trial) -> None:
             spread_threads()
         # Device times hardly depend on the CPUs, and are repeated by measures of their own.
         measured, foreign = undisturbed(
-            lambda: _measure(trial, contestants, check if trusted else None),
+            lambda: measured_in_quiet(
+                trial, lambda: _measure(trial, contestants, check if trusted else None)
+            ),
             REPEAT_BUDGETS * request.timing_budget_s,
             ATTEMPTS if trial.device == "cpu" else 1,
         )
@@ -156,10 +146,11 @@ def _time(trial: Trial) -> None:
         trial.flag(
             "busy-machine", "warning", f"other processes took {foreign:.0%} of the CPUs while it was measured"
         )
+    check.finish()
     check_alias(trial)
     if not any(flag["rule"] == "input-not-updated" for flag in trial.result.flags):
         for slot in range(trial.slots):
-            check_inputs(trial, slot, tolerance, "a timed call")
+            check_inputs(trial, slot, check.wide, "a timed call")
     _report_times(trial, measured)
     check_floor(trial)
     look_at_arithmetic(trial)
@@ -171,8 +162,9 @@ def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -
     def attempt() -> Measurement:
         if trial.stateful and check is not None:
             renew(trial)
+        exact = partial(exact_result, trial) if needed(trial) else None
         if trial.device != "cpu":
-            return measure_on_device(trial, contestants, check)
+            return measure_on_device(trial, contestants, check, exact)
         stopwatch = Stopwatch(
             contestants,
             trial.pool,
@@ -181,6 +173,7 @@ def _measure(trial: Trial, contestants: list[Contestant], check: Check | None) -
             trial.request.run_limit_s,
             draw=None if trial.takes_edits else trial.draw,
             mutates=trial.mutates,
+            exact=exact,
         )
         return stopwatch.measure(trial.request.timing_budget_s, trial.typical_s)
 

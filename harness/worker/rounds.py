@@ -29,6 +29,7 @@ class Rounds:
         self.trial = trial
         self.latest = 0
         self.double: list[torch.Tensor] | None = self._double_outputs() if exact else None
+        trial.exact = self._exact if self.double is not None else None
 
     def run(self) -> None:
         """At least five rounds: two fresh seeds, each distribution that fits, edits in place, new weights."""
@@ -185,7 +186,7 @@ class Rounds:
         except ChildFailure as failure:
             if not failure.log:
                 raise
-            self.double = None
+            self.double = self.trial.exact = None
             text = f"the reference does not run in double precision ({failure})"
             self.trial.flag("no-fp64-reference", "info", text[:300])
         return self.double

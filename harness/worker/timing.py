@@ -15,6 +15,7 @@ import torch
 
 from harness.worker.inputs import Edit, rewrite, sparse_edit
 from harness.worker.side import Side
+from harness.worker.unasked import Idleness
 
 SETTLE_S = 0.003  # other processes' OpenMP threads spin this long at most before they sleep
 SAMPLE = 4096  # elements of each output compared after an ordinary timed call
@@ -47,7 +48,8 @@ class Contestant:
 class Measurement:
     """Seconds per call, block by block, round trip taken off; blocks of one index belong together.
 
-    `late_s` is what was added to the candidate's calls since its results were not finished when they ended.
+    `late_s` is what was added to the candidate's calls since its results were not finished when they ended;
+    `unasked` says what the candidate did while the reference was timed, if it did anything.
     """
 
     blocks: dict[str, list[list[float]]] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Measurement:
     doubt_share: float = CPU_DOUBT_SHARE
     doubt_s: float = 0.0
     late_s: float = 0.0
+    unasked: str = ""
 
     def paired(self, name: str) -> list[list[float]]:
         """The samples that a ratio is taken of, block by block."""
@@ -77,10 +80,15 @@ class Plan:
     positions: list[list[torch.Tensor]]
     start: dict[int, Contents]  # what these slots are rewritten with before the block
     rewrites: list[Contents]  # whole new contents before each call, where there are no edits
+    exact: int | None  # which call is compared in double precision
 
 
 Contents = Sequence[torch.Tensor]
-Check = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], None]
+# Of each call: seconds, seconds of copying its results out, and what was kept of them.
+Calls = tuple[list[float], list[float], list[list[torch.Tensor]]]
+# Of the candidate's results, of eager's, and those in double precision where they are known.
+Check = Callable[[Contents, Contents, Contents | None], None]
+Exact = Callable[[int, Contents, int], Contents | None]  # slot, what it held, seed
 
 
 class Stopwatch:
@@ -103,14 +111,18 @@ class Stopwatch:
         *,
         draw: Callable[[], Contents] | None = None,
         mutates: bool = False,
+        exact: Exact | None = None,
     ) -> None:
         self.contestants, self.pool, self.check = list(contestants), pool, check
-        self.draw, self.mutates = draw, mutates
+        self.draw, self.mutates, self.exact = draw, mutates, exact
+        self.kept: list[torch.Tensor] = []  # what is computed exactly, as it was before the call
         self.rng = rng
         self.call_limit_s = call_limit_s
         self.round_trip_s = math.inf
         self.copies: dict[str, list[list[float]]] = {}
         self.generator = torch.Generator().manual_seed(rng.getrandbits(62))
+        self.asked = next(c.side for c in contestants if c.name == "candidate")
+        self.idleness = Idleness(self.asked.child.pid)
 
     def measure(self, budget_s: float, typical_s: dict[str, float]) -> Measurement:
         """Times all contestants for about `budget_s` seconds; `typical_s` are rough seconds per call."""
@@ -119,6 +131,7 @@ class Stopwatch:
         self.round_trip_s = math.inf
         cycle = sum(typical_s.values())
         least = MIN_CALLS if cycle < SLOW_CYCLE_S else 1
+        self.idleness.settle(SETTLE_S)
         calls = int(min(MAX_CALLS, max(least, budget_s / max(cycle, 1e-6) / MIN_ROUNDS - 1)))
         start = time.monotonic()
         for number in range(MAX_ROUNDS):
@@ -131,6 +144,7 @@ class Stopwatch:
             for name, blocks in result.blocks.items()
         }
         charge_late_work(result, self.copies)
+        result.unasked = self.idleness.finding
         return result
 
     def _round(self, number: int, count: int, result: Measurement) -> None:
@@ -150,7 +164,7 @@ class Stopwatch:
             result.blocks[contestant.name].append(times)
             self.copies[contestant.name].append(copies)
         if self.check is not None:
-            self._compare(seen, result)
+            self._compare(seen, plan, result)
 
     def _plan(self, count: int) -> Plan:
         side = self.contestants[0].side
@@ -168,24 +182,33 @@ class Stopwatch:
             contents = [start.get(slot, side.flats[slot]) for slot in slots]
             edits, rewrites = [sparse_edit(contents, slot, self.generator) for slot in called], []
         positions = [[self._sample(view.numel()) for view in side.outputs] for _ in edits]
-        return Plan(edits, positions, start, rewrites)
+        exact = self.rng.randrange(len(edits)) if self.exact is not None else None
+        return Plan(edits, positions, start, rewrites, exact)
 
     def _sample(self, size: int) -> torch.Tensor:
         return torch.randint(max(size, 1), (min(SAMPLE, size),), generator=self.generator)
 
-    def _block(
-        self, contestant: Contestant, plan: Plan, *, undo: bool
-    ) -> tuple[list[float], list[float], list[list[torch.Tensor]]]:
+    def _block(self, contestant: Contestant, plan: Plan, *, undo: bool) -> Calls:
         side = contestant.side
         for slot, contents in plan.start.items():
             rewrite(side.flats[slot], contents)
-        time.sleep(SETTLE_S)
+        if side is self.asked:
+            time.sleep(SETTLE_S)
+            return self._calls(contestant, plan, undo=undo)
+        self.idleness.settle(SETTLE_S)
+        with self.idleness.watched():
+            return self._calls(contestant, plan, undo=undo)
+
+    def _calls(self, contestant: Contestant, plan: Plan, *, undo: bool) -> Calls:
+        side = contestant.side
         times, copies, outputs, undos = [], [], [], []
         last = len(plan.edits) - 1
         for i, edit in enumerate(plan.edits):
             if plan.rewrites:
                 rewrite(side.flats[edit.slot], plan.rewrites[i])
             undos.append(edit.apply(side.flats))
+            if i == plan.exact:
+                self.kept = [t.clone() for t in side.flats[edit.slot]]
             elapsed = side.call(edit.slot, self.call_limit_s, contestant.which, edit.seed)
             if i > 0:  # the first call of a block only warms up
                 times.append(elapsed)
@@ -198,11 +221,22 @@ class Stopwatch:
                 edit.apply(side.flats)
         return times, copies, outputs
 
-    def _compare(self, seen: dict[str, list[list[torch.Tensor]]], result: Measurement) -> None:
+    def _compare(self, seen: dict[str, list[list[torch.Tensor]]], plan: Plan, result: Measurement) -> None:
         assert self.check is not None
-        for theirs, mine in zip(seen["eager"], seen["candidate"], strict=True):
-            self.check(mine, theirs)
+        for i, (theirs, mine) in enumerate(zip(seen["eager"], seen["candidate"], strict=True)):
+            self.check(mine, theirs, self._exactly(plan, i) if i == plan.exact else None)
             result.checked += 1
+
+    def _exactly(self, plan: Plan, number: int) -> Contents | None:
+        """What was kept of one call's results, in double precision."""
+        assert self.exact is not None
+        edit = plan.edits[number]
+        whole = self.exact(edit.slot, self.kept, edit.seed)
+        if whole is None:
+            return None
+        flat = [view.reshape(-1) for view in whole]
+        last = number == len(plan.edits) - 1
+        return flat if last else [v[p] for v, p in zip(flat, plan.positions[number], strict=True)]
 
 
 def charge_late_work(result: Measurement, copies: dict[str, list[list[float]]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from harness.worker.state import Matching
 LOAD_LIMIT_S = 60.0
 
 
+# A slot and a seed to the reference's result in double precision, or None where that fails.
+Exact = Callable[[int, int], Sequence[torch.Tensor] | None]
 Blocks = Sequence[Sequence[float]]  # seconds
 Ratio = tuple[Blocks, Blocks, float]
 
@@ -82,6 +84,7 @@ class Trial:
         self.weights: int | None = None  # the seed that perturbs the weights; None: initial ones
         # Filled by the rounds:
         self.comparison = Comparison()
+        self.exact: Exact | None = None  # where the reference runs in double precision
         self.rounds = 0
         self.earlier_rounds = 0  # with other sizes
         self.timed_checks = 0

@@ -9,6 +9,7 @@ to agree with it.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import statistics
 import time
@@ -22,8 +23,9 @@ from harness.worker.device.nvml import DeviceWatch, Disturbance
 from harness.worker.inputs import rewrite, sparse_edit
 from harness.worker.side import Block, Mismatch
 from harness.worker.stats import quantile
-from harness.worker.timing import Check, Contestant, Measurement
+from harness.worker.timing import Check, Contestant, Exact, Measurement
 from harness.worker.trial import Trial
+from harness.worker.unasked import Idleness
 from harness.worker.values import layout_bytes
 
 MAX_SLOTS = 32
@@ -47,11 +49,11 @@ class ClockDisagreement(Exception):
 
 
 def measure_on_device(
-    trial: Trial, contestants: Sequence[Contestant], check: Check | None
+    trial: Trial, contestants: Sequence[Contestant], check: Check | None, exact: Exact | None
 ) -> DeviceMeasurement:
     """Measures once more where the device was disturbed; what remains is flagged."""
     for _ in range(2):
-        measured = DeviceStopwatch(trial, contestants, check).measure(trial.request.timing_budget_s)
+        measured = DeviceStopwatch(trial, contestants, check, exact).measure(trial.request.timing_budget_s)
         if not any(disturbance.passing for disturbance in measured.disturbances):
             break
     for found in measured.disturbances:
@@ -90,8 +92,14 @@ class DeviceStopwatch:
     forward of the reference replaces them.
     """
 
-    def __init__(self, trial: Trial, contestants: Sequence[Contestant], check: Check | None) -> None:
-        self.trial, self.check = trial, check
+    def __init__(
+        self,
+        trial: Trial,
+        contestants: Sequence[Contestant],
+        check: Check | None,
+        exact: Exact | None = None,
+    ) -> None:
+        self.trial, self.check, self.exact = trial, check, exact
         named = {c.name: c for c in contestants}
         order = [named[name] for name in ("eager", "candidate", "compile") if name in named]
         self.contestants = [Contestant("noop", trial.reference, "noop"), *order]
@@ -102,6 +110,7 @@ class DeviceStopwatch:
         self.result.slopes = {c.name: [] for c in self.contestants}
         self.result.copies = {c.name: [] for c in self.contestants}
         self.longest, self.scrubs = trial.slots, 1
+        self.idleness = Idleness(trial.candidate.child.pid)
 
     def measure(self, budget_s: float) -> DeviceMeasurement:
         """Times all contestants for about `budget_s` seconds. Raises ChildFailure, Mismatch and
@@ -123,6 +132,7 @@ class DeviceStopwatch:
             self._round(number)
             watch.sample()
         self.result.disturbances, self.result.note = watch.disturbances(), watch.note
+        self.result.unasked = self.idleness.finding
         self._compare_clocks()
         self._charge_copies()
         return self.result
@@ -150,6 +160,7 @@ class DeviceStopwatch:
         for length in lengths:
             slots = self.rng.sample(range(self.trial.slots), length)
             self._refresh(slots)
+            kept = self._keep(slots)
             order = self.contestants if number % 2 == 0 else self.contestants[::-1]
             seed = self.rng.getrandbits(31)
             seen: set[str] = set()
@@ -161,7 +172,7 @@ class DeviceStopwatch:
                 copies[contestant.name] += block.copies_s[1:] or block.copies_s
                 seen.add(contestant.name)
                 if contestant.name in ("eager", "candidate") and {"eager", "candidate"} <= seen:
-                    self._compare(slots)
+                    self._compare(slots, kept, seed)
         if warm:
             return
         for contestant in self.contestants:
@@ -175,7 +186,9 @@ class DeviceStopwatch:
     def _block(self, contestant: Contestant, slots: Sequence[int], seed: int) -> Block:
         usual = self.trial.typical_s.get(contestant.name, 0.0)
         limit = self.trial.request.run_limit_s + 2 * len(slots) * usual
-        block = contestant.side.block(slots, limit, contestant.which, self.scrubs, seed)
+        asked = contestant.side is self.trial.candidate
+        with contextlib.nullcontext() if asked else self.idleness.watched():
+            block = contestant.side.block(slots, limit, contestant.which, self.scrubs, seed)
         if block.mismatches:
             raise Mismatch(f"{block.mismatches[0]} (a timed call)")
         return block
@@ -196,30 +209,50 @@ class DeviceStopwatch:
     def _pool(self, number: int) -> Sequence[torch.Tensor]:
         return self.trial.pool[number % len(self.trial.pool)]
 
-    def _compare(self, slots: Sequence[int]) -> None:
+    def _keep(self, slots: Sequence[int]) -> dict[int, list[torch.Tensor]]:
+        """The slot of the call that is compared in double precision, too, and what it holds."""
+        if self.exact is None:
+            return {}
+        slot = self.rng.choice(slots)
+        return {slot: self.trial.contents(slot)}
+
+    def _compare(self, slots: Sequence[int], kept: dict[int, list[torch.Tensor]], seed: int) -> None:
         if self.check is None:
             return
         for slot in slots:
-            self.check(self.trial.candidate.results[slot], self.trial.reference.results[slot])
+            exact = self.exact(slot, kept[slot], seed) if self.exact and slot in kept else None
+            self.check(self.trial.candidate.results[slot], self.trial.reference.results[slot], exact)
             self.result.checked += 1
 
     def _compare_clocks(self) -> None:
-        """Raises ClockDisagreement where chance and the allowance do not explain the difference."""
-        slopes = self.result.slopes["candidate"]
-        events = [statistics.median(block) for block in self.result.blocks["candidate"]]
-        usual = statistics.median(events)
-        explained = [e + c for e, c in zip(events, self.result.copies["candidate"], strict=True)]
-        gaps = [slope - event for slope, event in zip(slopes, explained, strict=True)]
-        low, high = _median_interval(gaps, self.rng)
-        told = (
-            f"{1e6 * statistics.median(slopes):.1f} µs a call by the judge's clock, {1e6 * usual:.1f} µs by"
-        )
+        """Raises ClockDisagreement where chance and the allowance do not explain the difference.
+
+        Where it is eager's calls that took longer than the events say, and not the candidate's, the device
+        had something else to do whenever the candidate had been asked for nothing.
+        """
+        low, high, usual, told = self._gap("candidate")
         if low > ALLOWED_S + ALLOWED_SHARE * usual:
-            raise ClockDisagreement(f"{told} the device's events: work goes on outside of the timed calls")
+            raise ClockDisagreement(f"{told}: work goes on outside of the timed calls")
         if -high > TOO_SHORT_S + TOO_SHORT_SHARE * usual:
-            raise ClockDisagreement(
-                f"{told} the device's events: calls overlap, or the cache was not cleared"
-            )
+            raise ClockDisagreement(f"{told}: calls overlap, or the cache was not cleared")
+        low, _, usual, told = self._gap("eager")
+        if low > ALLOWED_S + ALLOWED_SHARE * usual:
+            self.result.unasked = f"the device was busy while the reference was timed: {told}"
+
+    def _gap(self, name: str) -> tuple[float, float, float, str]:
+        """By how many seconds a call takes longer by the judge's clock than by the events (an interval); what
+        it takes by these; and both in words.
+        """
+        slopes = self.result.slopes[name]
+        events = [statistics.median(block) for block in self.result.blocks[name]]
+        usual = statistics.median(events)
+        explained = [e + c for e, c in zip(events, self.result.copies[name], strict=True)]
+        gaps = [slope - event for slope, event in zip(slopes, explained, strict=True)]
+        told = (
+            f"{1e6 * statistics.median(slopes):.1f} µs a call by the judge's clock, {1e6 * usual:.1f} µs by "
+            "the device's events"
+        )
+        return *_median_interval(gaps, self.rng), usual, told
 
     def _charge_copies(self) -> None:
         """A result that takes longer to copy out than one that lies ready, because of another layout for

@@ -20,6 +20,7 @@ from harness.worker.evidence.decoys import (
     prepare,
     what_was_seen,
 )
+from harness.worker.exact import few, needed, widened
 from harness.worker.guard.inspection import RULES, inspect_candidate
 from harness.worker.jail.processes import descendants
 from harness.worker.rounds import compare_all
@@ -121,13 +122,14 @@ def _wrong(trial: Trial, which: str) -> str:
         trial.candidate.call(0, call_limit(trial), which, seed)
     except Mismatch as mismatch:
         return str(mismatch)
+    told = not few(trial)
+    exact = trial.exact(0, seed) if trial.exact is not None and told and needed(trial) else None
     trial.call_reference(0, seed)
     if not trial.stable:
         return ""
     outputs = trial.candidate.outputs, trial.reference.outputs
-    # What was accepted for being as near to double precision as eager is needs as much room here.
-    factor = TOLERANCE_FACTOR * max(1.0, TOLERANCE_FACTOR * trial.comparison.limit_share)
-    return compare_all(trial, *outputs, trial.tolerance.widened(factor)).problem or ""
+    tolerance = widened(trial, TOLERANCE_FACTOR, bounded=told).widened(TOLERANCE_FACTOR)
+    return compare_all(trial, *outputs, tolerance, exact).problem or ""
 
 
 def _repeat(trial: Trial, first: dict[str, Any]) -> list[dict[str, Any]]:
