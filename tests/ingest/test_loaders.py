@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -8,26 +7,6 @@ import pytest
 from ingest.document import FileContent, LoadedDocument
 from ingest.errors import Unreadable, Unsupported
 from ingest.registry import loader_for, loaders
-
-CUDA = """#include <cuda.h>
-// a brace in a comment {
-namespace deep { namespace er {
-template <typename T>
-__global__ void __launch_bounds__(256) scale(T* x, int n) {
-  const char* s = "}{";
-  if (n > 0) { x[0] = '}'; }
-}
-
-struct Tile {
-  int rows;
-  int area() const { return rows; }
-};
-}}  // namespaces
-extern "C" {
-void launch(float* x) { scale<<<1, 256>>>(x, 1); }
-}
-int constant = 3;
-"""
 
 
 def load(name: str, text: str) -> LoadedDocument:
@@ -93,24 +72,6 @@ def test_plain_python_is_a_document() -> None:
     assert load("a.py", "def f():\n    return 1\n").kind == "document"
 
 
-def test_cuda_functions_and_types_become_sections() -> None:
-    document = load("tile.cu", CUDA)
-    assert document.kind == "kernel"
-    named = [(h.rpartition(" › ")[2], a, b) for h, a, b in headings(document) if " › " in h]
-    assert named == [("scale()", 4, 8), ("struct Tile", 10, 13), ("launch()", 16, 16)]
-    covered = [line for s in document.sections for line in range(s.start_line, s.end_line + 1)]
-    assert covered == list(range(1, CUDA.count("\n") + 2))
-
-
-@pytest.mark.parametrize(
-    "text", ["}}}}{{{{", "int f( {", '"unclosed { string', "/* unclosed {", "#define X {\nint y;"]
-)
-def test_unbalanced_c_is_still_read(text: str) -> None:
-    document = load("a.cpp", text)
-    assert document.sections[0].start_line == 1
-    assert document.sections[-1].end_line == text.count("\n") + 1
-
-
 @pytest.mark.parametrize("name", ["a.json", "a.csv", "a.xyz"])
 def test_unknown_formats_are_unsupported(name: str) -> None:
     with pytest.raises(Unsupported, match=f"no loader for {Path(name).suffix}"):
@@ -143,15 +104,6 @@ def test_python_nested_beyond_the_parser_is_still_read(
     document = load("deep.py", "x = 1\n")
     assert [s.heading_path for s in document.sections] == ["deep"]
     assert "not valid Python" in document.notes[0]
-
-
-def test_large_c_file_takes_linear_time() -> None:
-    body = "if (x) { y = 1; }\n" * 100_000
-    started = time.monotonic()
-    document = load("k.cpp", f"void first() {{\n{body}}}\n" + "void f() {}\n" * 5000)
-    assert time.monotonic() - started < 5
-    assert document.sections[0].end_line == 100_002
-    assert document.sections[-2].start_line == 105_002
 
 
 def test_values_that_json_cannot_hold_are_named() -> None:
