@@ -14,6 +14,7 @@ CHUNK_CHARACTERS = 1600
 _LEAD_CHARACTERS = 300  # longer text introduces nothing, it says something itself
 _FENCE = re.compile(r"\s*(```+|~~~+)")
 _TABLE_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+_BOLD = re.compile(r"\s*(\*\*|__).+\1")
 _ITEM = re.compile(r"\s*(?:[-*+•]|\(?(?:\d+|[a-zA-Z]|#)[.)])\s")
 _CLOSER = re.compile(r"\s*(?:[}\])]|else\b|elif\b|except\b|finally\b|catch\b|```|~~~|#endif|#else)")
 
@@ -171,10 +172,12 @@ def _join(before: Span | None, after: Span) -> Span | None:
 
 def _introduces(lead: Span) -> bool:
     """A sentence that ends with a colon, or a title."""
-    text = lead.text.rstrip().rstrip("*_`")
+    text = lead.text.rstrip()
     if len(text) > _LEAD_CHARACTERS or not lead.whole:
         return False
-    return text.endswith(":") or ("\n" not in text and not text.endswith((".", ";", ",", "}", "|")))
+    if "\n" not in text and (_BOLD.fullmatch(text) or not text.endswith((".", ";", ",", "}", "|"))):
+        return True
+    return text.rstrip("*_`").endswith(":")
 
 
 def _is_unit(block: Span) -> bool:

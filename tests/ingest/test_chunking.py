@@ -99,6 +99,11 @@ def test_lead_in_goes_with_its_list(embedder: Any) -> None:
     assert chunks[1].text.startswith("The following holds:\n\n- ")
 
 
+def test_title_in_bold_goes_with_its_paragraph(embedder: Any) -> None:
+    chunks = cut(f"{words(200)}.\n\n**Layout.**\n\n{words(80)}.", embedder)
+    assert chunks[1].text.startswith("**Layout.**\n\nw")
+
+
 def test_heading_is_not_left_alone(embedder: Any) -> None:
     chunks = cut(f"## Heading\n\n{words(235)}", embedder)
     assert chunks[0].text.startswith("## Heading\n\nw")
