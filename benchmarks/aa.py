@@ -1,7 +1,7 @@
 """A/A study: the reference against itself. How often does the harness call a win or a loss that is none?
 
     python benchmarks/aa.py run [--target cpu] [--count 400] [--minutes 60] [--budget 3] [PROBLEM …]
-    python benchmarks/aa.py jobs [--target nvidia:sm_90] [--count 400] [--out jobs.jsonl] [PROBLEM …]
+    python benchmarks/aa.py jobs [--target nvidia:sm_90] [--count 400] [--budget 3] [--out jobs.jsonl] [PROBLEM …]
     python benchmarks/aa.py table RESULTS.jsonl
 
 The candidate is the problem's own file with its class renamed. `run` evaluates here, writes a line per
@@ -159,7 +159,8 @@ def jobs(options: argparse.Namespace) -> None:
         candidate = folder / f"{problem.stem}.py"
         candidate.write_text(renamed(problem.read_text(encoding="utf-8")), encoding="utf-8")
         paths = {"problem": str(problem), "candidate": str(candidate)}
-        lines.append({"id": f"{problem.stem}#{number}", "target": options.target, **paths})
+        settings = {"target": options.target, "timing_budget_s": options.budget}
+        lines.append({"id": f"{problem.stem}#{number}", **settings, **paths})
     options.out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
