@@ -1,7 +1,7 @@
 """A/A study: the reference against itself. How often does the harness call a win or a loss that is none?
 
     python benchmarks/aa.py run [--target cpu] [--count 400] [--minutes 60] [--budget 3] [PROBLEM …]
-    python benchmarks/aa.py jobs [--target nvidia:sm_90] [--count 400] [--budget 3] [--out jobs.jsonl] [PROBLEM …]
+    python benchmarks/aa.py jobs [--target nvidia:sm_90] [--count 400] [--budget 3] [--out FILE] [PROBLEM …]
     python benchmarks/aa.py table RESULTS.jsonl
 
 The candidate is the problem's own file with its class renamed. `run` evaluates here, writes a line per

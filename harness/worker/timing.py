@@ -30,10 +30,10 @@ RESOLUTION_S = 1e-6  # less than any call of a forward takes
 LATE_COPIES, LATE_SHARE, LATE_S = 0.25, 0.1, 5e-5
 
 
-# Two processes that run one and the same module differ for minutes by up to a tenth, in favour of either, when
-# it is bound by memory (benchmarks/results/aa_cpu.md). The cause was not found: it is neither the heap nor the
-# pages of the inputs nor the order of the processes. So nothing within one evaluation shows it, and medians
-# are known to this share on either side.
+# Two processes that run one and the same module differ for minutes by up to a tenth, either way, where
+# it is bound by memory (benchmarks/results/aa_cpu.md). The cause is not known: it stays when the heap and the
+# inputs get other pages, and when the processes are forked in another order. So nothing within an evaluation
+# shows it, and medians are known to this share on either side.
 CPU_DOUBT_SHARE = 0.04
 
 
