@@ -20,6 +20,13 @@ KINDS = ("constraint", "guidance", "hardware", "skill", "document", "kernel", "t
 _MAX_VALUES = 5000
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _SETEXT = re.compile(r" {0,3}(=+|-+)[ \t]*$")
+# Addresses have no blanks, and something that tells them from the arguments of a call.
+_LINK = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\([^\s()]*[./:#][^\s()]*(?:\s+\"[^\"]*\")?\)")
+_TAG = re.compile(
+    r"</?(?:table|thead|tbody|tr|th|td|br|hr|p|div|span|a|img|b|i|em|strong|code|pre|sub|sup|ul|ol|li|details"
+    r"|summary|center|figure)(?:\s[^<>]*)?/?>",
+    re.IGNORECASE,
+)
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 
 
@@ -27,7 +34,7 @@ class MarkdownLoader(Loader):
     """Markdown files, with or without YAML front matter."""
 
     name = "markdown"
-    version = 1
+    version = 2
     priority = 50
 
     def accepts(self, file: FileContent) -> bool:
@@ -50,7 +57,13 @@ class MarkdownLoader(Loader):
             scope=scopes.normalise(str(label)) if label else None,
             meta=meta,
             notes=list(file.notes),
+            plain=plain_line,
         )
+
+
+def plain_line(text: str) -> str:
+    """A line without addresses of links and images and without HTML tags, which say nothing by themselves."""
+    return _TAG.sub(" ", _LINK.sub(r"\1", text))
 
 
 def front_matter(lines: Sequence[str]) -> tuple[dict[str, Any], int]:
@@ -144,15 +157,29 @@ def _clean(heading: str) -> str:
 def sections_of(
     headings: Sequence[tuple[int, int, str]], first: int, lines: Sequence[str]
 ) -> list[LoadedSection]:
-    """Sections from `first` to the end; each begins with its heading's line."""
+    """Sections from `first` to the end; each begins with its heading's line.
+
+    A heading directly above a deeper one has nothing to say alone: it leads that one's section, too.
+    """
     sections: list[LoadedSection] = []
     starts = [h[0] for h in headings]
     preamble_end = starts[0] if starts else len(lines)
     if any(line.strip() for line in lines[first:preamble_end]):
         sections.append(LoadedSection("", first + 1, max(preamble_end, first + 1)))
     path: list[tuple[int, str]] = []
+    begin: int | None = None  # where the headings above began, when nothing stands between
     for number, (start, level, text) in enumerate(headings):
         path = [p for p in path if p[0] < level] + [(level, text)]
         end = starts[number + 1] if number + 1 < len(starts) else len(lines)
-        sections.append(LoadedSection(SEPARATOR.join(t for _, t in path), start + 1, max(end, start + 1)))
+        begin = start if begin is None else begin
+        deeper = number + 1 < len(headings) and headings[number + 1][1] > level
+        if deeper and all(_is_rule(line) for line in lines[start + 1 : end]):
+            continue
+        sections.append(LoadedSection(SEPARATOR.join(t for _, t in path), begin + 1, max(end, start + 1)))
+        begin = None
     return sections
+
+
+def _is_rule(line: str) -> bool:
+    """Whether a line is blank, or the rule below a heading."""
+    return set(line.strip()) in (set(), {"="}, {"-"})

@@ -1,4 +1,4 @@
-"""Plain text and, until it has a reader of its own, reStructuredText: sections by underlined headings."""
+"""Plain text: sections by underlined headings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ingest.document import FileContent, LoadedDocument, Loader
 from ingest.loaders.markdown import sections_of
 
-_SUFFIXES = {"", ".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex"}
+_SUFFIXES = {"", ".txt", ".text", ".log", ".adoc", ".org", ".tex"}
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}\s*$")
 
 
@@ -16,7 +16,7 @@ class TextLoader(Loader):
     """Whatever is text and belongs to no other loader."""
 
     name = "text"
-    version = 1
+    version = 2
     priority = 0
 
     def accepts(self, file: FileContent) -> bool:

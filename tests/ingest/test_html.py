@@ -244,7 +244,7 @@ def test_terms_that_are_words_stay_in_their_section() -> None:
 
 def test_signatures_in_plain_definition_lists() -> None:
     page = "<h1>C</h1><dl><dt><code>int open(const char *p, int n)</code></dt><dd>Opens.</dd></dl>"
-    assert headings(page) == ["C", "C › open()"]
+    assert headings(page) == ["C › open()"]
 
 
 # --- encodings and bad input ---

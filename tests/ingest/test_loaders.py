@@ -31,9 +31,33 @@ def test_markdown_front_matter_headings_and_fences() -> None:
     assert headings(document) == [
         ("", 9, 10),
         ("One", 11, 16),
-        ("One › Two", 17, 19),
-        ("One › Two › Three code", 20, 22),
+        ("One › Two › Three code", 17, 22),
     ]
+
+
+def test_headings_without_text_lead_what_is_under_them() -> None:
+    document = load("a.md", "# One\n\n## Two\n\nThree\n-----\n### Four\ntext\n# Five\n# Six\n")
+    assert headings(document) == [
+        ("One › Two", 1, 4),
+        ("One › Three › Four", 5, 8),
+        ("Five", 9, 9),
+        ("Six", 10, 11),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('see [the [x] guide](../a/b.md#c "T") and ![alt](data:image/png)', "see the [x] guide and alt"),
+        ("<td>2<sup>23</sup></td><br/>", "  2  23    "),
+        ("a[i](x) + [&](int y) { }", "a[i](x) + [&](int y) { }"),
+        ("template <typename T> std::vector<int>", "template <typename T> std::vector<int>"),
+    ],
+)
+def test_the_embedding_model_sees_no_addresses(line: str, words: str) -> None:
+    document = load("a.md", "# One\n")
+    assert document.plain is not None
+    assert document.plain(line).split() == words.split()
 
 
 @pytest.mark.parametrize(
