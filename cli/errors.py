@@ -19,6 +19,7 @@ EXIT_CODES = {
     "HarnessError": ENVIRONMENT,
     "SettingsError": USAGE,
     "NotFound": USAGE,
+    "BenchmarkInvalid": USAGE,
     "Refused": USAGE,
     "BackupInvalid": USAGE,
     "KnowledgeBaseError": ENVIRONMENT,

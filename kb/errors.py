@@ -67,5 +67,9 @@ class Refused(KnowledgeBaseError):
     """What was asked for would destroy something; nothing was changed."""
 
 
+class BenchmarkInvalid(KnowledgeBaseError):
+    """A file of benchmark queries cannot be read or holds none."""
+
+
 class NotFound(KnowledgeBaseError):
     """Nothing is stored under this name."""

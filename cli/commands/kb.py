@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.commands import kb_eval
 from cli.options import JsonFlag
 from cli.output import clean, emit, note, out
 from cli.session import state_of, stored
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     group.command("rebuild", epilog="Example: kernelevolve kb rebuild")(rebuild)
     group.command("remove", epilog="Example: kernelevolve kb remove docs/old-manual")(remove)
     group.command("gc", epilog="Example: kernelevolve kb gc")(gc)
+    kb_eval.register(group)
     app.add_typer(group, name="kb")
 
 

@@ -78,3 +78,18 @@ def test_remove_and_gc(stocked: Any, documents: Path) -> None:
     assert (freed["blobs"], freed["embeddings"]) == (1, 1)
     assert stocked("kb", "stats", "--json").json["sources"] == []
     assert (documents / "stripes.md").exists()
+
+
+def test_eval_keeps_a_store_of_its_own(stocked: Any, documents: Path, home: Path, tmp_path: Path) -> None:
+    bench = tmp_path / "bench.jsonl"
+    gold = [{"path": "stripes.md", "substring": "across the channels"}]
+    bench.write_text(json.dumps({"query": "stripes", "kind": "api", "target": "cpu", "gold": gold}))
+    before = stocked("kb", "stats", "--json").json["counts"]
+    found = stocked("kb", "eval", str(bench), "--corpus", str(documents), "--no-target", "--json").json
+    assert (found["recall@5"], found["hit@8000"], found["kinds"]["api"]["queries"]) == (1.0, 1.0, 1)
+    assert found["target_given"] is False
+    assert stocked("kb", "stats", "--json").json["counts"] == before
+    assert len(list((home / "benchmarks").iterdir())) == 1
+    assert "1.00" in stocked("kb", "eval", str(bench), "--corpus", str(documents)).out
+    missing = stocked("kb", "eval", str(bench), "--corpus", str(tmp_path / "none"), "--json")
+    assert missing.code == 2
