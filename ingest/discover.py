@@ -1,17 +1,13 @@
-"""Finding files and the scope they belong to."""
+"""Finding files."""
 
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ingest.errors import SourceFileInvalid
-from kb import scope as scopes
+from ingest.scope_files import SOURCE_FILE
 
-SOURCE_FILE = "kernelevolve-source.toml"
 _SKIPPED_FOLDERS = {
     ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".ruff_cache",
     ".pytest_cache", ".tox", ".idea", ".vscode", ".ipynb_checkpoints",
@@ -20,10 +16,13 @@ _SKIPPED_FOLDERS = {
 _SKIPPED_SUFFIXES = {".pyc", ".pyo", ".o", ".a", ".so", ".swp"}
 
 
-def walk(root: Path, unlisted: list[Path] | None = None) -> Iterator[Path]:
+def walk(
+    root: Path, unlisted: list[Path] | None = None, enter: Callable[[Path], None] = lambda _: None
+) -> Iterator[Path]:
     """All files below `root` in a fixed order; every folder once, so that links cannot make a loop.
 
-    Folders that cannot be listed are left out, and appended to `unlisted` where it is given.
+    Folders that cannot be listed are left out, and appended to `unlisted` where it is given; `enter` is told
+    of every other one before its files.
     Version control, caches and files that begin with a dot are left out. A folder with a SKILL.md is one
     unit: only that file is yielded.
     """
@@ -40,6 +39,7 @@ def walk(root: Path, unlisted: list[Path] | None = None) -> Iterator[Path]:
             if unlisted is not None:
                 unlisted.append(folder)
             return
+        enter(folder)
         if any(e.name == "SKILL.md" for e in entries):
             yield folder / "SKILL.md"
             return
@@ -64,43 +64,3 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _skipped(name: str, suffix: str) -> bool:
     return name.startswith(".") or name == SOURCE_FILE or suffix in _SKIPPED_SUFFIXES
-
-
-class ScopeFiles:
-    """Answers what the nearest `kernelevolve-source.toml` at or above a file says about it."""
-
-    def __init__(self) -> None:
-        self._lookup = cache(self._nearest)
-
-    def scope_of(self, path: Path) -> str | None:
-        """The label of the longest matching prefix. Raises SourceFileInvalid."""
-        found = self._lookup(path.parent)
-        if found is None:
-            return None
-        base, table = found
-        relative = path.relative_to(base).as_posix()
-        best: str | None = None
-        for prefix in table:
-            covers = prefix in ("", ".") or relative == prefix or relative.startswith(prefix + "/")
-            if covers and (best is None or len(prefix) > len(best)):
-                best = prefix
-        return table[best] if best is not None else None
-
-    def _nearest(self, folder: Path) -> tuple[Path, dict[str, str]] | None:
-        file = folder / SOURCE_FILE
-        if file.is_file():
-            return folder, _read(file)
-        return self._lookup(folder.parent) if folder.parent != folder else None
-
-
-def _read(file: Path) -> dict[str, str]:
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SourceFileInvalid(f"{file}: {error}", "correct the file's syntax") from error
-    unknown = sorted(set(data) - {"scopes"})
-    table = data.get("scopes", {})
-    if unknown or not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
-        what = f"unknown key {unknown[0]!r}" if unknown else "[scopes] must map path prefixes to labels"
-        raise SourceFileInvalid(f"{file}: {what}", 'for example: [scopes]\\n"docs/rocm" = "amd-hip"')
-    return {prefix.strip("/"): scopes.normalise(label) for prefix, label in table.items()}

@@ -32,7 +32,7 @@ def ingest_library(kb: KnowledgeBase, progress: ProgressCallback | None = None) 
     with run.exclusive():
         if _stored_digest(kb) == digest:  # another process did it while we waited
             return IngestReport()
-        source_id = run.add_root(kb.library_path(), "shared", key=KEY, name=KEY, without=(INDEX,))
+        source_id = run.add_library(kb.library_path(), KEY, without=(INDEX,))
         report = run.finish()
         if not report.failed:
             with kb.session() as session:

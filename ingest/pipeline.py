@@ -8,46 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from sqlalchemy import select
 from sqlmodel import col
-from sqlmodel import select as select_rows
 
-from ingest import chunking, ocr
-from ingest.discover import ScopeFiles, walk
+from ingest import chunking, inference, ocr, patterns
+from ingest.collect import Collector, Item, Said
+from ingest.discover import walk
 from ingest.document import Loader
 from ingest.errors import IngestError, PathMissing, Unavailable, Unreadable
+from ingest.labels import InferredScopes, Labels
+from ingest.loaders.markdown import KINDS
 from ingest.reading import read_bytes
 from ingest.registry import content_of, load_file, loaders
 from ingest.report import IngestReport, Progress, ProgressCallback
+from ingest.scope_files import VISIBILITIES, Facts, ScopeFiles
 from ingest.twins import find_twins
 from kb import KnowledgeBase
 from kb import scope as scopes
 from kb.documents import DocumentWriter, NewDocument
-from kb.errors import SkillInvalid
+from kb.errors import EmbeddingFailed, SkillInvalid
 from kb.locks import home_lock
-from kb.tables import Document, DocumentState, Skill, Source
+from kb.tables import Document, DocumentState, Skill
+from kb.upkeep.quota import Quota
 
-LOCAL_ONLY = "local-only"
-VISIBILITIES = ("shared", LOCAL_ONLY)
 # Enough for full batches of the embedding model, few enough that progress is visible and a kill cheap.
 _BATCH_CHUNKS = 64
-
-
-@dataclass(frozen=True)
-class _Item:
-    """One file to look at. `path` is its name inside the source; `scope` is the source's, if it has one."""
-
-    source_id: int
-    path: str
-    file: Path
-    scope: str | None
-    root: Path
 
 
 @dataclass(frozen=True)
@@ -65,27 +57,54 @@ def ingest_paths(
     *,
     scope: str | None = None,
     visibility: str | None = None,
+    defaults: Mapping[str, str] | None = None,
+    retry_failed: bool = False,
     progress: ProgressCallback | None = None,
 ) -> IngestReport:
-    """Bring the knowledge base in line with files and folders.
+    """Bring the knowledge base in line with files, folders, archives and patterns such as `docs/**/*.md`.
 
-    `scope` is the label of documents that do not name one in their front matter. `visibility` is
-    "shared" or "local-only". Without them a known source keeps what it has; a new one has no scope of its own
-    and is shared. Files that cannot be read are listed in the report's `failed`; the others continue.
-    Raises PathMissing before anything is changed, StoreLocked when another ingestion takes too long.
+    `scope` is the label of documents that do not name one in their front matter, `defaults` may have their
+    kind, language and version, `visibility` is "shared" or "local-only". What is not said of a known source
+    stays as it is; a new one has no scope of its own and is shared. With `retry_failed`, only documents that
+    are not yet stored are looked at, those at or below `paths` or all of them. Files that cannot be read are
+    listed in the report's `failed`; the others continue.
+
+    Raises PathMissing before anything is changed, SourceFileInvalid, StoreLocked when another ingestion takes
+    too long, QuotaExceeded when the home folder would grow too large.
     """
-    if visibility is not None and visibility not in VISIBILITIES:
-        raise IngestError(f"unknown visibility {visibility!r}", f"one of {', '.join(VISIBILITIES)}")
-    roots = [Path(p).expanduser() for p in paths]
-    for root in roots:
-        if not root.exists() and not root.is_symlink():
-            raise PathMissing(f"{root} does not exist", "check the path")
-    label = scopes.normalise(scope) if scope else None
+    said = Said(visibility, scopes.normalise(scope) if scope else None, dict(defaults or {}))
+    _check(said)
+    roots = [_root(str(path)) for path in paths]
     run = Ingestion(kb, progress=progress)
     with run.exclusive():
-        for root in roots:
-            run.add_root(root.resolve(), visibility, label)
+        if retry_failed:
+            run.add_unfinished([folder for folder, _ in roots])
+        else:
+            for folder, pattern in roots:
+                run.add(folder, said, pattern)
         return run.finish()
+
+
+def _check(said: Said) -> None:
+    if said.visibility not in (None, *VISIBILITIES):
+        raise IngestError(f"unknown visibility {said.visibility!r}", f"one of {', '.join(VISIBILITIES)}")
+    kind = said.defaults.get("kind")
+    if kind is not None and kind not in KINDS:
+        raise IngestError(f"unknown kind {kind!r}", f"one of {', '.join(KINDS)}")
+
+
+def _root(text: str) -> tuple[Path, re.Pattern[str] | None]:
+    """A path as it is, or the folder and the rest of a pattern. Raises PathMissing."""
+    path = Path(text).expanduser()
+    if path.exists() or path.is_symlink():
+        return path.resolve(), None
+    if not patterns.is_pattern(text):
+        raise PathMissing(f"{path} does not exist", "check the path")
+    folder, expression = patterns.split(text)
+    folder = folder.resolve()
+    if not any(expression.fullmatch(f.relative_to(folder).as_posix()) for f in walk(folder)):
+        raise PathMissing(f"no file matches {text}", "** stands for any number of folders: docs/**/*.md")
+    return folder, expression
 
 
 class Ingestion:
@@ -95,12 +114,15 @@ class Ingestion:
         self._kb = kb
         self._progress = progress or (lambda _: None)
         self._scope_files = ScopeFiles()
+        self._collector = Collector(
+            kb, self._scope_files, lambda text: self._progress(Progress(0, 0, message=text))
+        )
+        self._items = self._collector.items
         self._writer = DocumentWriter(kb)
+        self._labels = Labels(kb)
+        self._inferred = InferredScopes()
+        self._quota = Quota(kb)
         self._report = IngestReport()
-        self._items: dict[tuple[int, str], _Item] = {}
-        self._swept: list[Path] = []  # folders whose vanished documents are forgotten
-        self._swept_sources: set[int] = set()  # the same for whole sources, wherever they were before
-        self._unlisted: list[Path] = []  # folders of which nothing is known now, so nothing is forgotten
         self._twins: dict[Path, list[str]] = {}  # notebook -> names of the files that repeat it
         self._pages = 0
         self._started = time.monotonic()
@@ -114,99 +136,39 @@ class Ingestion:
             waiting=lambda message: self._progress(Progress(0, 0, message=message)),
         )
 
-    # --- what to look at ---
+    def add(self, root: Path, said: Said, pattern: re.Pattern[str] | None = None) -> int:
+        """Register a folder or file as source and collect its files. Returns the source's id."""
+        return self._collector.add(root, said, pattern=pattern)
 
-    def add_root(
-        self,
-        root: Path,
-        visibility: str | None = None,
-        scope: str | None = None,
-        *,
-        key: str = "",
-        name: str = "",
-        without: Sequence[str] = (),
-    ) -> int:
-        """Register a folder or file as source and collect its files. Returns the source's id.
+    def add_library(self, root: Path, name: str, without: Sequence[str]) -> int:
+        """A source that keeps its identity when its root moves; `without` names files at the root."""
+        return self._collector.add(root, Said("shared"), key=name, name=name, without=without)
 
-        `key` makes a source that keeps its identity when its root moves; `without` names files at the root.
-        """
-        source = self._source(root, visibility, scope, key, name)
-        assert source.id is not None
-        base = Path(source.root)
-        if key:
-            self._swept_sources.add(source.id)
-        if not root.is_dir():
-            self._add(source, root)
-            return source.id
-        self._swept.append(root)
-        inner = self._sources_inside(base, root, visibility, scope)
-        left_out = {root / name for name in without}
-        for file in (f for f in walk(root, self._unlisted) if f not in left_out):
-            # A file of a source of its own inside this one stays there.
-            self._add(next((s for s in inner if file.is_relative_to(s.root)), source), file)
-        return source.id
-
-    def _add(self, source: Source, file: Path) -> None:
-        base = Path(source.root)
-        path = _relative(file, base) if file != base else printable(file.name)
-        self._items[(source.id or 0, path)] = _Item(source.id or 0, path, file, source.scope or None, base)
-
-    def _sources_inside(
-        self, base: Path, root: Path, visibility: str | None, scope: str | None
-    ) -> list[Source]:
-        """Sources below `base`, the deepest first. What is said of `root` holds for those below it, except
-        that "shared" publishes none of them.
-        """
-        with self._kb.session() as session:
-            rows = session.exec(select_rows(Source)).all()
-            inside = [s for s in rows if Path(s.root) != base and Path(s.root).is_relative_to(base)]
-            for source in inside:
-                if source.key == source.root and Path(source.root).is_relative_to(root):
-                    source.visibility = visibility if visibility == LOCAL_ONLY else source.visibility
-                    source.scope = scope or source.scope
-                    session.add(source)
-            session.commit()
-        return sorted(inside, key=lambda s: (-len(s.root), s.root))
-
-    def _source(self, root: Path, visibility: str | None, scope: str | None, key: str, name: str) -> Source:
-        """The source of exactly this root; else the nearest known folder around it, unless something else is
-        said of this root; else a new one, which inherits from that folder what is not said.
-        """
-        key = key or printable(str(root))
-        with self._kb.session() as session:
-            sources = session.exec(select_rows(Source)).all()
-            found = next((s for s in sources if s.key == key), None)
-            if found is None:
-                found = Source(
-                    key=key, name=name or printable(root.name or str(root)), root=printable(str(root))
-                )
-                around = [s for s in sources if root.is_relative_to(s.root) and s.key == s.root]
-                if around and key == found.root:
-                    nearest = max(around, key=lambda s: len(s.root))
-                    found.visibility, found.scope = nearest.visibility, nearest.scope
-                    if visibility in (None, nearest.visibility) and scope in (None, nearest.scope):
-                        found = nearest
-            if found.key == key:
-                found.root = printable(str(root))
-                found.visibility = visibility or found.visibility
-                found.scope = scope or found.scope
-            session.add(found)
-            session.commit()
-            return found
+    def add_unfinished(self, roots: Sequence[Path]) -> None:
+        """Collect the documents at or below `roots` (all without) that are not stored yet."""
+        self._collector.add_unfinished(roots)
 
     # --- the work ---
 
     def finish(self) -> IngestReport:
+        try:
+            return self._finish()
+        finally:
+            self._collector.close()
+
+    def _finish(self) -> IngestReport:
+        self._quota.reserve()
         self._leave_out_twins()
         known = self._known()
         items = [self._items[k] for k in sorted(self._items)]
         # What vanished goes first: a skill that moved must not collide with itself.
         self._forget_vanished(known)
-        for folder in self._unlisted:
-            self._report_failure(folder, "the folder cannot be listed")
+        for location, error in self._collector.problems:
+            self._report_failure(location, error)
+        self._writer.announce([(i.source_id, i.path, i.location) for i in items if i.key not in known])
         batch: list[NewDocument] = []
         for done, item in enumerate(items, start=1):
-            document = self._examine(item, known.get((item.source_id, item.path)))
+            document = self._examine(item, known.get(item.key))
             if document is not None:
                 batch.append(document)
             if sum(len(d.chunks) for d in batch) >= _BATCH_CHUNKS:
@@ -214,6 +176,8 @@ class Ingestion:
                 batch = []
             self._progress(Progress(done, len(items), item.path, self._report.chunks, self._pages))
         self._store(batch, known)
+        self._report.notes += self._collector.notes
+        self._report.inferred = self._inferred.to_json()
         self._report.elapsed_s = round(time.monotonic() - self._started, 3)
         return self._report
 
@@ -248,40 +212,38 @@ class Ingestion:
                 select(col(Document.id), col(Document.source_id), col(Document.path), col(Document.location))
             )
             # A file that got a source of its own leaves the one it was in, with that one's visibility.
-            locations = {printable(str(item.file)) for item in self._items.values()}
+            locations = {item.location for item in self._items.values()}
             gone = [
                 (i, (source_id, path))
                 for i, source_id, path, location in rows
                 if (source_id, path) not in self._items
-                and not any(Path(location).is_relative_to(folder) for folder in self._unlisted)
-                and (
-                    source_id in self._swept_sources
-                    or location in locations
-                    or any(Path(location).is_relative_to(folder) for folder in self._swept)
-                )
+                and (location in locations or self._collector.covers(source_id, location))
             ]
         self._writer.remove([i for i, _ in gone if i is not None])
         for _, key in gone:
             known.pop(key, None)
         self._report.removed += len(gone)
 
-    def _examine(self, item: _Item, known: _Known | None) -> NewDocument | None:
+    def _examine(self, item: Item, known: _Known | None) -> NewDocument | None:
         """Read and parse a file unless it is as it was; record a failure instead of raising."""
+        if item.error:
+            self._fail(item, item.error)
+            return None
         try:
             data = read_bytes(item.file, int(self._kb.settings.max_file_mb * 1e6))
             sha256 = hashlib.sha256(data).hexdigest()
-            label = self._scope_files.scope_of(item.file)
+            facts = self._scope_files.about(item.file, item.location)
             if known is not None and self._complete(known) and known.sha256 == sha256:
                 loader = next((x for x in loaders() if x.name == known.loader), None)
-                if loader is not None and known.recipe == self._recipe(loader, item, label):
+                if loader is not None and known.recipe == self._recipe(loader, item, facts):
                     self._report.unchanged += 1
                     if known.state == DocumentState.NEEDS_OCR:
-                        self._report.needs_ocr.append(printable(str(item.file)))
+                        self._report.needs_ocr.append(item.location)
                     return None
-            return self._parse(item, data, sha256, label)
+            return self._parse(item, data, sha256, facts)
         except (Unreadable, SkillInvalid) as error:
             if known is not None and isinstance(error, Unavailable):
-                self._report_failure(item.file, str(error))
+                self._report_failure(item.location, str(error))
             else:
                 self._fail(item, str(error))
         except RecursionError:
@@ -294,32 +256,34 @@ class Ingestion:
             return not ocr.available()
         return known.state == DocumentState.EMBEDDED
 
-    def _parse(self, item: _Item, data: bytes, sha256: str, label: str | None) -> NewDocument:
+    def _parse(self, item: Item, data: bytes, sha256: str, facts: Facts) -> NewDocument:
         file = content_of(item.file, data, item.root)
         loader, loaded = load_file(file)
         text = file.text if loaded.text is None else loaded.text
         sections, chunks = chunking.chunk_document(loaded, text.split("\n"), self._kb.embedder)
         self._pages += len(loaded.page_starts)
         if loaded.needs_ocr:
-            self._report.needs_ocr.append(printable(str(item.file)))
+            self._report.needs_ocr.append(item.location)
         elif not chunks:
             raise Unreadable("no text in it")
         if loaded.notes:
             self._report.notes.append({"path": item.path, "notes": loaded.notes})
+        labels = self._labels.decide(item, facts, loaded, text)
+        self._inferred.add(item.location, labels)
         return NewDocument(
             source_id=item.source_id,
             path=item.path,
-            location=printable(str(item.file)),
+            location=item.location,
             sha256=sha256,
-            recipe=self._recipe(loader, item, label),
+            recipe=self._recipe(loader, item, facts),
             text=text,
             loader=loader.name,
-            kind=loaded.kind,
-            # What the document says of itself, then what the caller says, then the scope file.
-            scope=loaded.scope or item.scope or label or scopes.GENERIC,
+            kind=labels.kind,
+            scope=labels.scope,
+            inferred=labels.inferred,
             title=loaded.title.encode("utf-8", "replace").decode(),
             size=len(data),
-            meta=loaded.meta | ({"twins": twins} if (twins := self._twins.get(item.file)) else {}),
+            meta=labels.meta | ({"twins": twins} if (twins := self._twins.get(item.file)) else {}),
             notes=loaded.notes,
             sections=sections,
             chunks=chunks,
@@ -328,12 +292,12 @@ class Ingestion:
             traces=loaded.traces,
         )
 
-    def _recipe(self, loader: Loader, item: _Item, label: str | None) -> str:
+    def _recipe(self, loader: Loader, item: Item, facts: Facts) -> str:
         """Everything but the file's bytes that its chunks depend on."""
         digest = hashlib.sha256()
-        parts = [self._registry, chunking.VERSION, self._kb.embedder.model_id, item.scope, label]
-        parts += self._twins.get(item.file, [])
-        parts.append(printable(str(item.file)))  # skills and the library know where they lie
+        parts = [self._registry, chunking.VERSION, inference.VERSION, self._kb.embedder.model_id]
+        parts += [*astuple(item.source), *astuple(facts), *self._twins.get(item.file, [])]
+        parts.append(item.location)  # skills and the library know where they lie
         digest.update(json.dumps(parts).encode())
         for dependency in loader.dependencies(item.file, item.root):
             digest.update(f"{dependency.name}\x00".encode("utf-8", "surrogateescape"))
@@ -345,12 +309,19 @@ class Ingestion:
 
     def _store(self, batch: list[NewDocument], known: dict[tuple[int, str], _Known]) -> None:
         batch = self._without_taken_names(batch)
-        self._writer.write(batch)
+        self._quota.reserve(sum(_footprint(document) for document in batch))
+        self._writer.parsed(batch)
+        try:
+            self._writer.write(batch)
+        except EmbeddingFailed as error:
+            self._writer.parsed(batch, str(error))
+            raise
         for document in batch:
-            if (document.source_id, document.path) in known:
-                self._report.updated += 1
-            else:
+            before = known.get((document.source_id, document.path))
+            if before is None or before.state in (DocumentState.PENDING, DocumentState.PARSED):
                 self._report.added += 1
+            else:
+                self._report.updated += 1
             self._report.chunks += len(document.chunks)
 
     def _without_taken_names(self, batch: list[NewDocument]) -> list[NewDocument]:
@@ -371,24 +342,20 @@ class Ingestion:
             if owner == here:
                 kept.append(document)
             else:
-                file = Path(document.location)
-                item = _Item(*here, file, None, file)
+                item = Item(*here, Path(document.location), document.location, Path(document.location))
                 self._fail(item, f"a skill named {name!r} exists already in {location}")
         return kept
 
-    def _report_failure(self, file: Path, error: str) -> None:
-        self._report.failed.append({"path": printable(str(file)), "error": error})
+    def _report_failure(self, location: str, error: str) -> None:
+        self._report.failed.append({"path": location, "error": error})
 
-    def _fail(self, item: _Item, error: str) -> None:
+    def _fail(self, item: Item, error: str) -> None:
         """Report a file, and forget what it held before."""
-        self._report_failure(item.file, error)
-        self._writer.fail(item.source_id, item.path, printable(str(item.file)), error)
+        self._report_failure(item.location, error)
+        self._writer.fail(item.source_id, item.path, item.location, error)
 
 
-def printable(text: str) -> str:
-    """File names that are not UTF-8 reach Python as lone surrogates, which no database stores."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _relative(file: Path, base: Path) -> str:
-    return printable(file.relative_to(base).as_posix()) if file.is_relative_to(base) else printable(str(file))
+def _footprint(document: NewDocument) -> int:
+    """About how many bytes a document takes: text as blob, chunks, index and passages, vectors twice."""
+    passages = sum(len(chunk.passages) for chunk in document.chunks)
+    return 5 * len(document.text) + 8_000 * passages + 4_000

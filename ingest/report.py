@@ -29,6 +29,7 @@ ProgressCallback = Callable[[Progress], None]
 class IngestReport:
     """Numbers of documents, and one line for each file that could not be read.
 
+    `inferred` has the scopes that nobody named, {path, scope, documents, why}.
     `needs_ocr` lists the files with scanned pages; `chunks` counts what was written, not what is stored.
     """
 
@@ -41,6 +42,7 @@ class IngestReport:
     chunks: int = 0
     elapsed_s: float = 0.0
     notes: list[dict[str, Any]] = field(default_factory=list)
+    inferred: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

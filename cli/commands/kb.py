@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     group.command("open", epilog="Example: kernelevolve kb open 3f9c2a71b0d4")(open_chunk)
     group.command("check", epilog="Example: kernelevolve kb check --json")(check)
     group.command("rebuild", epilog="Example: kernelevolve kb rebuild")(rebuild)
+    group.command("scope", epilog="Example: kernelevolve kb scope docs/rocm amd-hip")(scope)
     group.command("remove", epilog="Example: kernelevolve kb remove docs/old-manual")(remove)
     group.command("gc", epilog="Example: kernelevolve kb gc")(gc)
     kb_eval.register(group)
@@ -122,6 +123,24 @@ def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
         emit({"chunks": counts["chunk"], "passages": counts["passage"]})
     else:
         out().print(f"rebuilt: {counts['chunk']} chunks, {counts['passage']} passages")
+
+
+def scope(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="A file, folder or archive that was ingested, or a source.")],
+    label: Annotated[str, typer.Argument(help="Where it holds: generic, cpu, nvidia, nvidia:sm_90 …")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Correct the scope of everything at or below a path. Nothing is embedded again; it holds from now on."""
+    from kb.upkeep.rescope import correct_scope
+
+    with stored(state_of(context)) as kb:
+        done = correct_scope(kb, what, label, waiting=note)
+    if as_json:
+        emit(done)
+    else:
+        counts = f"{done['changed']} of {done['documents']} documents changed"
+        out().print(f"{done['location']}: {done['scope']} ({counts})", markup=False, soft_wrap=True)
 
 
 def remove(context: typer.Context, source: SourceArgument, as_json: JsonFlag = False) -> None:

@@ -142,8 +142,9 @@ def test_scope_file_above_the_folder_counts(kb: KnowledgeBase, corpus: Path) -> 
 
 def test_bad_scope_file_is_an_error(kb: KnowledgeBase, corpus: Path) -> None:
     (corpus / "kernelevolve-source.toml").write_text('[scope]\na = "b"\n')
-    with pytest.raises(SourceFileInvalid, match="unknown key 'scope'"):
+    with pytest.raises(SourceFileInvalid, match="unknown key 'scope'") as caught:
         ingest_paths(kb, [corpus])
+    assert "[scopes]" in caught.value.hint
 
 
 def test_visibility_is_kept_and_marks_hits(kb: KnowledgeBase, corpus: Path) -> None:

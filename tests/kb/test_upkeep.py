@@ -124,6 +124,9 @@ def test_many_problems_are_counted_not_listed(kb: KnowledgeBase, store: Store) -
         ("a", 0, 1, False, False),
         ("e", 3, 4, True, False),
         ("rendered", 1, 3, True, True),
+        ("a\ne", 3, 3, False, True),  # a table's header and a row
+        ("bcd\ne", 3, 3, False, True),
+        ("bcd\na", 1, 1, False, False),
     ],
 )
 def test_in_place(chunk: str, start: int, end: int, rendered: bool, expected: bool) -> None:
