@@ -128,7 +128,8 @@ def look_at_candidate(trial: Trial) -> None:
     worst = next((f for f in inspection.findings if f.severity == "reject"), None)
     if worst:
         raise Verdict("rejected", f"{worst.rule}: {worst.detail} (line {worst.line})")
-    trial.interpreted = trial.device == "cpu" and bool(trial.kernels.triton)
+    has_triton = bool(trial.kernels.triton) or trial.kernels.written
+    trial.interpreted = trial.device == "cpu" and has_triton
     if trial.interpreted:
         trial.flag("interpreted", "info", f"run by Triton's interpreter: {UNCHECKED}")
 
@@ -210,6 +211,7 @@ def _differentiate(trial: Trial) -> None:
         "op": "differentiate",
         "names": [by_number[order.index(name)] for name in gradients["names"]],
         "outputs": gradients["outputs"],
+        "structure": gradients["structure"],
     }
     trial.candidate.ask(message, LOAD_LIMIT_S)
 

@@ -5,6 +5,7 @@ trusted.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from harness.worker.evidence.experiments import Experiments
 from harness.worker.evidence.integrity import Watch, running_threads
 from harness.worker.interpreter import install as interpreter
 from harness.worker.jail import sandbox
+from harness.worker.jail.places import Places
 from harness.worker.loading import load_again
 from harness.worker.profiling.light import profile_calls
 from harness.worker.profiling.static import KernelFigures
@@ -34,6 +36,7 @@ class CandidateServer(Server):
         self.checked: Any = None  # what a call is wrapped in
         self.figures = KernelFigures(lambda: self.path.parent)
         self.handlers |= self.figures.handlers
+        self.places = Places(Path(), ())
         self.watch: Watch | None = None
         self.tried: Experiments | None = None
         self.handlers |= {
@@ -45,6 +48,7 @@ class CandidateServer(Server):
             "save_state": self.save_state,
             "profile": self.profile,
             "integrity": lambda _: self.integrity(),
+            "executed": self.executed,
             "experiments": self.experiments,
             "seen": lambda _: self.tried.seen if self.tried else {},
         }
@@ -56,7 +60,10 @@ class CandidateServer(Server):
         environment = sandbox.environment(scratch, message["threads"]) | message["environment"]
         os.environ.clear()
         os.environ.update(environment)
+        sandbox.private_temporary(self.report, scratch, message["readable"])
+        self.places = Places(scratch, message["readable"])
         os.chdir(scratch)
+        sys.dont_write_bytecode = True  # compiled modules in its folders are none of the interpreter's, then
         tempfile.tempdir = None  # found out anew: it was another one for the zygote
         torch.set_num_threads(message["threads"])
         sandbox.restrict_files(self.report, scratch, message["readable"], message["device"])
@@ -67,13 +74,17 @@ class CandidateServer(Server):
         sandbox.filter_calls(self.report)
         return {"report": self.report}
 
+    def explain(self, error: BaseException) -> dict[str, Any]:
+        said = super().explain(error)
+        return {**said, "text": said["text"] + self.places.advice(error)}
+
     def build(self, message: dict[str, Any]) -> dict[str, Any]:
         """Imports the candidate once, constructs ModelNew under the reference's seed, lists its state."""
         if self.module is None:
             if os.environ.get("TRITON_INTERPRET") == "1":
                 interpreter.install()
             set_precision(tf32=message["tf32"])
-            self.watch = Watch()
+            self.watch = Watch(self.places)
             self.module = load_module("candidate", message["source"], self.path)
         make = self.module.__dict__.get("ModelNew")
         if make is None:
@@ -131,15 +142,19 @@ class CandidateServer(Server):
         assert self.watch is not None
         return {
             "changes": self.watch.changes(),
-            "sources": self.watch.sources,
             "threads": running_threads(),
         }
+
+    def executed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A page of the texts that were compiled since then."""
+        assert self.watch is not None
+        return {"text": self.watch.executed(message["start"])}
 
     def experiments(self, message: dict[str, Any]) -> dict[str, Any]:
         """Makes the forwards of `experiments.Experiments` callable."""
         self.tried = Experiments(
             self.forwards["candidate"],
-            self.path.parent,
+            self.places,
             self.results[0],
             all_threads=message["all_threads"],
         )

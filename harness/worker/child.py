@@ -194,7 +194,7 @@ class Server:
                     answer = self.handlers[op](message)
                     self.synchronize()
                 except BaseException as error:
-                    answer = {"error": error_message(error, str(self.path))}
+                    answer = {"error": self.explain(error)}
                 self.channel.send(answer)
 
     def call(self, message: dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ class Server:
                 copied = self.copy_out(result)
                 self.synchronize()
         except BaseException as error:
-            self.channel.send({"done": nonce, "error": error_message(error, str(self.path))})
+            self.channel.send({"done": nonce, "error": self.explain(error)})
             return
         self.channel.send({"done": nonce})
         self.channel.send({"copied": nonce, **(copied or self.copy_out(result))})
@@ -227,8 +227,11 @@ class Server:
             assert self.runner is not None
             answer = self.runner.run(self, forward, message["slots"], message["scrubs"], message["seed"])
         except BaseException as error:
-            answer = {"error": error_message(error, str(self.path))}
+            answer = {"error": self.explain(error)}
         self.channel.send({"done": message["nonce"], **answer})
+
+    def explain(self, error: BaseException) -> dict[str, Any]:
+        return error_message(error, str(self.path))
 
     def start_device(self) -> dict[str, Any]:
         """Opens the device; from now on it has finished before anything is answered."""
@@ -249,7 +252,7 @@ class Server:
     def copy_out(self, result: Any, place: int = 0) -> dict[str, Any]:
         """Checks what a call returned against what is expected, and copies it to a place in shared memory."""
         try:
-            structure, tensors = pack(result)
+            structure, tensors = pack(result, self.output_structure)
             odd = [type(t).__name__ for t in tensors if type(t) is not torch.Tensor and not _is_parameter(t)]
             if odd:
                 return {"mismatch": f"returns a {odd[0]}, not a plain torch.Tensor"}
@@ -282,9 +285,9 @@ class Server:
 
     def differentiate(self, message: dict[str, Any]) -> dict[str, Any]:
         """From now on a call is forward and backward; `names`: the state to differentiate by, `outputs`: what
-        cotangents are given for.
+        cotangents are given for, `structure`: what forward returns.
         """
-        self.gradients = {"names": message["names"], "outputs": message["outputs"]}
+        self.gradients = {name: message[name] for name in ("names", "outputs", "structure")}
         self.use(self.model)
         return {"ok": True}
 
@@ -296,7 +299,7 @@ class Server:
         names = self.gradients["names"]
         state = float_state(model) if names else {}
         parameters = [state[name] for name in names]
-        return ForwardBackward(forward, parameters, self.gradients["outputs"])
+        return ForwardBackward(forward, parameters, self.gradients["outputs"], self.gradients["structure"])
 
     def unmap(self) -> dict[str, Any]:
         """Forgets inputs and places for results: others follow."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from harness.worker.values import pack, unpack
+from harness.worker.values import pack, skeleton, unpack
 
 
 class NotDifferentiable(Exception):
@@ -21,32 +21,36 @@ def gradient_targets(model: torch.nn.Module) -> list[str]:
 
 def differentiable_outputs(
     forward: Callable[..., Any], arguments: Sequence[Any]
-) -> tuple[list[torch.Tensor], list[int]]:
-    """Outputs, and which of them depend differentiably on floating inputs or parameters."""
+) -> tuple[list[torch.Tensor], list[int], Any]:
+    """Outputs, which of them depend differentiably on floating inputs or parameters, and their skeleton."""
     with torch.enable_grad():
-        _, outputs = pack(forward(*_leaves(arguments)[0]))
-    return outputs, [i for i, t in enumerate(outputs) if t.requires_grad]
+        structure, outputs = pack(forward(*_leaves(arguments)[0]))
+    return outputs, [i for i, t in enumerate(outputs) if t.requires_grad], skeleton(structure)
 
 
 class ForwardBackward:
     """Takes forward's arguments and, last, one cotangent for each differentiable output (numbers in
-    `outputs`).
+    `outputs`, counted in the order of `structure`).
 
     Returns `{"result": what forward returned, "inputs": gradients of floating inputs in order, "parameters":
     gradients by order of `parameters`}`; a gradient is zero where nothing depends on the tensor.
     """
 
     def __init__(
-        self, forward: Callable[..., Any], parameters: Sequence[torch.Tensor], outputs: Sequence[int]
+        self,
+        forward: Callable[..., Any],
+        parameters: Sequence[torch.Tensor],
+        outputs: Sequence[int],
+        structure: Any,
     ) -> None:
-        self.forward, self.outputs = forward, outputs
+        self.forward, self.outputs, self.structure = forward, outputs, structure
         self.parameters = [p.requires_grad_() for p in parameters]
 
     def __call__(self, *arguments: Any) -> dict[str, Any]:
         *given, cotangents = arguments
         inputs, leaves = _leaves(given)
         with torch.enable_grad():
-            structure, tensors = pack(self.forward(*inputs))
+            structure, tensors = pack(self.forward(*inputs), self.structure)
             for i in self.outputs:
                 if i >= len(tensors) or not tensors[i].requires_grad:
                     raise NotDifferentiable(f"output {i} has no gradient, the reference's has")

@@ -111,10 +111,10 @@ class ReferenceServer(Server):
         """Which gradients there are: from now on, calls include them. Returns a name for each result."""
         names = gradient_targets(self.model)
         inputs = self._draw(seed)
-        outputs, differentiable = differentiable_outputs(self.model, inputs)
+        outputs, differentiable, structure = differentiable_outputs(self.model, inputs)
         if not differentiable:
             raise InvalidProblem("META['backward']: no output has a gradient")
-        self.gradients = {"names": names, "outputs": list(differentiable)}
+        self.gradients = {"names": names, "outputs": list(differentiable), "structure": structure}
         self.cotangents = [outputs[i].detach() for i in differentiable]
         self.renew()
         leaves = [i for i, t in enumerate(pack(inputs)[1]) if t.is_floating_point()]

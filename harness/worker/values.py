@@ -34,6 +34,8 @@ DTYPES: dict[str, torch.dtype] = {
     )
 }
 
+_KEYS = (str, int, float, bool, type(None))
+
 
 class Unsupported(Exception):
     """A value that cannot travel between the judge and its children."""
@@ -43,13 +45,17 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def pack(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """The structure of `value` and its tensors in order; raises Unsupported."""
+def pack(value: Any, like: Any = None) -> tuple[Any, list[torch.Tensor]]:
+    """The structure of `value` and its tensors in order; raises Unsupported.
+
+    Equal dictionaries may list their keys in another order: that of `like`, a structure or skeleton, is taken
+    where the keys are the same.
+    """
     tensors: list[torch.Tensor] = []
-    return _pack(value, tensors), tensors
+    return _pack(value, tensors, like or {}), tensors
 
 
-def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
+def _pack(value: Any, tensors: list[torch.Tensor], like: dict[str, Any]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return {"t": len(tensors) - 1}
@@ -57,12 +63,18 @@ def _pack(value: Any, tensors: list[torch.Tensor]) -> Any:
         return {"v": value}
     if isinstance(value, torch.dtype):
         return {"dtype": dtype_name(value)}
-    if type(value) is list:
-        return {"list": [_pack(v, tensors) for v in value]}
-    if isinstance(value, tuple) and type(value).__iter__ is tuple.__iter__:  # named ones, too
-        return {"tuple": [_pack(v, tensors) for v in value]}
+    is_tuple = isinstance(value, tuple) and type(value).__iter__ is tuple.__iter__  # named ones, too
+    if type(value) is list or is_tuple:
+        kind = "tuple" if is_tuple else "list"
+        inner = like.get(kind, ())
+        inner = inner if len(inner) == len(value) else [{}] * len(value)
+        return {kind: [_pack(v, tensors, s) for v, s in zip(value, inner, strict=True)]}
     if type(value) in (dict, OrderedDict):  # others may compute what they hold when they are looked at
-        return {"dict": [[key, _pack(v, tensors)] for key, v in value.items()]}
+        if any(type(key) not in _KEYS for key in value):  # others may compute something when compared
+            raise Unsupported("a dictionary with keys other than plain names and numbers is not supported")
+        known = dict(like.get("dict", ()))
+        keys = known if known.keys() == value.keys() else value
+        return {"dict": [[key, _pack(value[key], tensors, known.get(key, {}))] for key in keys]}
     raise Unsupported(f"a value of type {type(value).__name__} is not supported")
 
 

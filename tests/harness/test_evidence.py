@@ -12,6 +12,7 @@ import torch
 
 from harness import Evaluation
 from harness.worker.evidence.experiments import Experiments
+from harness.worker.jail.places import Places
 
 Evaluate = Callable[..., Evaluation]
 Body = Callable[..., str]
@@ -19,6 +20,8 @@ Body = Callable[..., str]
 HONEST = "return torch.relu(self.ln(x))"
 # Reaches an object in a way that no static rule follows.
 HIDDEN = "def find(name): return [v for k, v in globals().items() if k == name][0]\n"
+# Text that nothing but the static rules can object to, made in a way that they do not follow.
+FRAMES = HIDDEN + "import runpy\nFRAMES = ''.join(map(str, ['def g(e): return e.', 'tb_', 'frame']))\n"
 
 PROBLEM = """
 import torch
@@ -71,7 +74,19 @@ double_tanh = lib.double_tanh  # kept under another name
 class ModelNew(nn.Module):
     def forward(self, a, b):
 '''
+BUILT = """
+import ctypes, subprocess
+import torch
+import torch.nn as nn
+open("/tmp/k.c", "w").write("void show(long n) {}")
+subprocess.run(["gcc", "-shared", "-fPIC", "/tmp/k.c", "-o", "/tmp/k.so"], check=True)
+show = ctypes.CDLL("/tmp/k.so").show
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+"""
 LIBRARY = "return torch.tanh(a @ b) * 2"
+
+BARE = "\nimport torch\nimport torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, a, b):\n"
 
 
 def with_forward(head: str, forward: str) -> str:
@@ -100,6 +115,23 @@ def with_forward(head: str, forward: str) -> str:
         (
             "patches-library",
             HIDDEN + "t = ''.join(map(str, ['torch.equal', '=1']))\nfind('run')(t)\n",
+            HONEST,
+        ),
+        ("inspects-harness", FRAMES + "find('run')('#' * 30000 + chr(10) + FRAMES)", HONEST),
+        (
+            "inspects-harness",
+            FRAMES + "open('h.py', 'w').write(FRAMES)\nsys.path.append('.')\nimport h",
+            HONEST,
+        ),
+        (
+            "inspects-harness",
+            FRAMES + "open('/tmp/h.py', 'w').write(FRAMES)\nrunpy.run_path('/tmp/h.py')",
+            HONEST,
+        ),
+        (
+            "hidden-code",
+            "import importlib.machinery as m, py_compile\nopen('h.py', 'w').write('x = 1')\n"
+            "py_compile.compile('h.py', 'g.pyc')\nm.SourcelessFileLoader('g', 'g.pyc').load_module()",
             HONEST,
         ),
         ("global-hook", HIDDEN + "find('nn').modules.module.register_module_forward_hook(print)", HONEST),
@@ -192,6 +224,8 @@ def test_honest_lookalikes(evaluate: Evaluate, body: Body, norm_problem: str, to
             ),
         ),
         ("decoy-kernel", with_forward(NATIVE, f"y = torch.empty_like(a)\ndouble_tanh(a, y, 3)\n{LIBRARY}")),
+        ("decoy-kernel", with_forward(BUILT, f"show(3)\n{LIBRARY}")),
+        ("kernel-never-launched", with_forward(BUILT, LIBRARY)),
         ("kernel-never-launched", with_forward(TRITON, LIBRARY)),
         (
             "kernel-never-launched",
@@ -228,6 +262,7 @@ def test_kernels_for_show(evaluate: Evaluate, rule: str, source: str) -> None:
             "return y if bool(y.isfinite().all()) else torch.tanh(x) * 2",
         ),
         with_forward(NATIVE, f"if a.dtype == torch.float64:\n    return double_tanh(a, b, 3)\n{LIBRARY}"),
+        with_forward("import ctypes.util\nctypes.CDLL(ctypes.util.find_library('c'))" + BARE, LIBRARY),
         "import torch\nimport torch.nn as nn\ntry:\n    import triton\nexcept ImportError:\n    pass\n"
         f"class ModelNew(nn.Module):\n    def forward(self, a, b):\n        {LIBRARY}\n",
     ],
@@ -278,7 +313,8 @@ def test_result_that_depends_on_signs_of_timing(evaluate: Evaluate, body: Body, 
 def test_what_is_seen_is_complete_on_every_kind_of_device(tmp_path: Path) -> None:
     """An answer without one of these would be taken for none, and no decoy would be looked for."""
     for like in (torch.empty(1), torch.empty(1, device="meta")):
-        tried = Experiments(lambda x: torch.relu(x) + 1, tmp_path, [like], all_threads=False)
+        places = Places(tmp_path, ())
+        tried = Experiments(lambda x: torch.relu(x) + 1, places, [like], all_threads=False)
         tried.forwards["counted"](torch.randn(4))
         assert {"launches", "reused", "own_us", "library_us", "library"} <= set(tried.seen)
         assert any(name.startswith("aten::relu") for name in tried.seen["library"])

@@ -128,6 +128,128 @@ PASSES = {
     ),
 }
 
+# Results that are kept in an attribute, a view or a list, or that a helper writes.
+KERNELS = """
+DEBUG = os.environ.get('DEBUG')
+OUT = torch.empty(3)
+def kernel(x, out): out.copy_(x.relu())
+def launch(x, out): kernel(x, out)
+def in_module(x): torch.relu(x, out=OUT)
+"""
+SWITCH = "self.debug = os.environ.get('DEBUG')\nself.out = torch.empty(3)\nself.block = 64\n"
+KEPT_CAUGHT = {
+    "kept by a helper": (
+        "if self.debug: return self.out\nself._fill(x)\nreturn self.out",
+        "def _fill(self, x): self.out = x.relu()",
+    ),
+    "helper called on one condition": (
+        "if not self.debug:\n    self._fill(x)\nreturn self.out",
+        "def _fill(self, x): kernel(x, self.out)",
+    ),
+    "written in one arm": ("if not self.debug:\n    self.out.copy_(x.relu())\nreturn self.out", ""),
+    "another attribute works": (
+        "self.seen = x.sum()\nif not self.debug:\n    self.out.copy_(x.relu())\nreturn self.out",
+        "",
+    ),
+    "through a view": (
+        "flat = self.out.view(-1)\nif not self.debug:\n    kernel(x, flat)\nreturn self.out",
+        "",
+    ),
+    "helper hands out": (
+        "out = self._buffer(x)\nif DEBUG is None:\n    kernel(x, out)\nreturn out",
+        "def _buffer(self, x): return self.out",
+    ),
+    "kept in a table": ("if self.debug: return self.t['y']\nself.t['y'] = x.relu()\nreturn self.t['y']", ""),
+    "conditional expression": (
+        "return self.out if self.debug else self._work(x)",
+        "def _work(self, x): return x.relu()",
+    ),
+    "maximum is no number": ("self.m = x.max()\ny = self.m if self.debug else x.relu()\nreturn y", ""),
+}
+KEPT_PASSES = {
+    "both arms write an attribute": (
+        "if self.debug:\n    self.out = x.clamp(min=0)\nelse:\n    self.out = x.relu()\nreturn self.out",
+        "",
+    ),
+    "an arm computes, the other launches": (
+        "if self.debug:\n    self.out = x.relu()\nelse:\n    kernel(x, self.out)\nreturn self.out",
+        "",
+    ),
+    "name and attribute": (
+        "if self.debug:\n    out = x.relu()\n    self.out = out\nelse:\n    self.out = x.clamp(min=0)\n"
+        "return self.out",
+        "",
+    ),
+    "attribute set after the launch": (
+        "out = torch.empty_like(x)\nif self.debug:\n    self.out = x.relu()\nelse:\n    kernel(x, out)\n"
+        "    self.out = out\nreturn self.out",
+        "",
+    ),
+    "helper launches": (
+        "if self.debug:\n    self.out = x.relu()\nelse:\n    self._fill(x)\nreturn self.out",
+        "def _fill(self, x): launch(x, self.out)",
+    ),
+    "helpers launch": (
+        "if DEBUG:\n    self._slow(x)\nelse:\n    self._fill(x)\nreturn self.out",
+        "def _fill(self, x): self._inner(x)\ndef _inner(self, x): launch(x, self.out.view(-1))\n"
+        "def _slow(self, x): self.out.copy_(x.clamp(min=0))",
+    ),
+    "helper hands out": (
+        "if self.debug:\n    self.out = x.relu()\nelse:\n    kernel(x, self._buffer(x))\nreturn self.out",
+        "def _buffer(self, x): return self.out",
+    ),
+    "through a view": (
+        "flat = self.out.view(-1)\nif self.debug:\n    self.out = x.relu()\nelse:\n    kernel(x, flat)\n"
+        "return self.out",
+        "",
+    ),
+    "copied from": (
+        "y = x.relu()\nif self.debug:\n    self.out[:] = y\nelse:\n    self.out.copy_(y)\n"
+        "return self.out.clone()",
+        "",
+    ),
+    "in a list": (
+        "parts = []\nif self.debug:\n    parts.append(x.relu())\nelse:\n    for c in x.split(2):\n"
+        "        parts.append(c.relu())\nreturn parts",
+        "",
+    ),
+    "the object is handed on": (
+        "if self.debug:\n    self.out = x.relu()\nelse:\n    work(self, x)\nreturn self.out",
+        "",
+    ),
+    "in a buffer of the module": (
+        "if self.debug:\n    torch.clamp(x, min=0, out=OUT)\nelse:\n    in_module(x)\nreturn OUT",
+        "",
+    ),
+    "recorded graph": (
+        "if self.debug:\n    return x.relu()\nself.x.copy_(x)\nself.graph.replay()\nreturn self.out",
+        "def record(self):\n    self.graph = torch.cuda.CUDAGraph()\n    with torch.cuda.graph(self.graph):\n"
+        "        self.out = self.x.relu()",
+    ),
+    "block kept or tuned": (
+        "block = self.block if self.debug else tune(x)\nreturn torch.cat([c.relu() for c in x.split(block)])",
+        "",
+    ),
+    "type kept or chosen": ("dtype = x.dtype if self.debug else pick(x)\nreturn x.relu().to(dtype)", ""),
+    "function kept or made": (
+        "fn = self._work if self.debug else torch.compile(self._work)\nreturn fn(x)",
+        "def _work(self, x): return x.relu()",
+    ),
+    "helpers call each other": (
+        "if self.debug:\n    return self._a(x, 3)\nreturn x.relu()",
+        "def _a(self, x, n): return self._b(x.relu(), n - 1) if n else x\n"
+        "def _b(self, x, n): return self._a(x.relu(), n - 1) if n else x",
+    ),
+    "checked first": (
+        "self.out.copy_(x.relu())\nif self.debug:\n    assert self.out.isfinite().all()\nreturn self.out",
+        "",
+    ),
+}
+
+
+def with_helpers(forward: str, helpers: str) -> str:
+    return module(forward, KERNELS, SWITCH) + textwrap.indent(helpers, "    ") + "\n"
+
 
 def phases(source: str) -> list[str]:
     return [f.detail for f in inspect_candidate(ast.parse(source)).findings if f.rule == "phase-sniffing"]
@@ -141,3 +263,13 @@ def test_caught(source: str) -> None:
 @pytest.mark.parametrize("source", PASSES.values(), ids=PASSES)
 def test_passes(source: str) -> None:
     assert not phases(source)
+
+
+@pytest.mark.parametrize(("forward", "helpers"), KEPT_CAUGHT.values(), ids=KEPT_CAUGHT)
+def test_kept_results_are_caught(forward: str, helpers: str) -> None:
+    assert phases(with_helpers(forward, helpers))
+
+
+@pytest.mark.parametrize(("forward", "helpers"), KEPT_PASSES.values(), ids=KEPT_PASSES)
+def test_results_in_attributes_pass(forward: str, helpers: str) -> None:
+    assert not phases(with_helpers(forward, helpers))

@@ -72,3 +72,56 @@ def test_constant_weights_may_not_be_left_out_behind_another_parameter(evaluate:
         "(((64,), 0.0), ((64,), 1.0), ((1,), 1.0)))",
     )
     assert evaluate(source, renamed).status == "correct"
+
+
+NESTED = problem(
+    "y = x * self.w; return {'b': y, 'a': {'n': 2, 'z': y.sum(-1), 'k': y + 1}}, [{'q': x - 1, 'p': x + 1}]",
+    "torch.randn(8, 16)",
+    "self.w = nn.Parameter(torch.ones(16))",
+)
+TURNED = (
+    "y = x * self.w; return {{'a': {{'k': {k}, 'z': y.sum(-1), 'n': 2}}, 'b': {b}}}, "
+    "[{{'p': x + 1, 'q': x - 1}}]"
+)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_dictionaries_are_equal_in_any_order(evaluate: Evaluate, backward: bool) -> None:
+    """Also where gradients are asked for: cotangents belong to outputs by name."""
+    source = NESTED + f"META = {{'backward': {backward}}}\n"
+    weight = "self.w = nn.Parameter(torch.ones(16))"
+    result = evaluate(source, candidate(TURNED.format(k="y + 1", b="y"), init=weight))
+    assert result.status == "correct", result.reason
+    result = evaluate(source, candidate(TURNED.format(k="y", b="y + 1"), init=weight))
+    assert (result.status, result.reason.startswith("output 0")) == ("incorrect", True), result.reason
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return {'b': x * 2}",
+        "return {'b': x * 2, 'a': x + 1, 'c': x}",
+        "return {'b': x * 2, 'A': x + 1}",
+        "return [x * 2, x + 1]",
+    ],
+)
+def test_keys_must_be_the_same(evaluate: Evaluate, forward: str) -> None:
+    source = problem("return {'b': x * 2, 'a': x + 1}", "torch.randn(8, 16)")
+    result = evaluate(source, candidate(forward))
+    assert (result.status, "structure" in result.reason) == ("incorrect", True), result.reason
+
+
+def test_order_matters_in_lists(evaluate: Evaluate) -> None:
+    source = problem("return [x * 2, x + 1]", "torch.randn(8, 16)")
+    assert evaluate(source, candidate("return [x + 1, x * 2]")).status == "incorrect"
+
+
+def test_a_key_that_computes_when_it_is_compared(evaluate: Evaluate) -> None:
+    source = problem("return {'b': x * 2}", "torch.randn(8, 16)")
+    top = (
+        "class Key(str):\n    __hash__ = str.__hash__\n    def __eq__(self, other):\n"
+        "        if self.work:\n            self.work.pop()()\n        return str.__eq__(self, other)\n"
+    )
+    late = "y = torch.empty_like(x); k = Key('b'); k.work = [lambda: y.copy_(x * 2)]; return {k: y}"
+    result = evaluate(source, candidate(late, top=top))
+    assert result.status == "incorrect", result.reason

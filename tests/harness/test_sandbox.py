@@ -15,10 +15,11 @@ import pytest
 
 from harness import Evaluation
 from harness.worker.jail import seccomp
+from harness.worker.jail.places import Places
 
 # Enters the jail as a candidate does, runs the given statements in it and prints what they put into `found`.
 SCRIPT = """
-import json, os, sys, tempfile
+import json, os, shutil, sys, tempfile
 from pathlib import Path
 from harness.worker.jail import landlock
 from harness.worker.jail import sandbox
@@ -32,8 +33,9 @@ if "landlock" in absent:
 PARENT = os.getpid()
 
 def run(channel, report):
-    scratch = Path(tempfile.mkdtemp())
+    scratch = Path(tempfile.mkdtemp(prefix=f"jail-{PARENT}-"))
     os.environ["TMPDIR"] = str(scratch)
+    sandbox.private_temporary(report, scratch, sandbox.readable_paths())
     os.chdir(scratch)
     sandbox.restrict_files(report, scratch, sandbox.readable_paths())
     sandbox.drop_privileges(report)
@@ -53,6 +55,8 @@ try:
     print(json.dumps(child.channel.receive(60)))
 finally:
     kill_descendants()
+    for scratch in Path(tempfile.gettempdir()).glob(f"jail-{PARENT}-*"):
+        shutil.rmtree(scratch)
 """
 CALLS = """
 import ctypes, errno, os
@@ -212,13 +216,68 @@ attempt("write", lambda: open({str(tmp_path / "new")!r}, "w"))
 attempt("link", lambda: os.link({str(tmp_path / "secret")!r}, "link"))
 attempt("home", lambda: os.listdir(os.path.expanduser("~")))
 attempt("truncate", lambda: os.truncate({str(tmp_path / "secret")!r}, 0))
-attempt("tmp", lambda: os.listdir("/tmp"))
+attempt("var", lambda: open("/var/tmp/new", "w"))
 attempt("scratch", lambda: open("new", "w"))
 attempt("shared", lambda: open({str(shared)!r}, "w"))
 """)
     assert found.pop("scratch") == found.pop("shared") == "allowed"
-    assert set(found.values()) <= {"EACCES", "EXDEV"}, found
+    assert set(found.values()) <= {"EACCES", "EXDEV", "ENOENT"}, found
     assert not shared.exists()
+
+
+TEMPORARY = """
+import subprocess, sys
+name = f"/tmp/kernelevolve-test-{PARENT}"
+def attempt(what, action):
+    try:
+        found[what] = action()
+    except OSError as error:
+        found[what] = errno.errorcode[error.errno]
+def build():
+    os.makedirs(name)
+    with open(f"{name}/k.c", "w") as source:
+        source.write("int seven(void) { return 7; }")
+    subprocess.run(["gcc", "-shared", "-fPIC", f"{name}/k.c", "-o", f"{name}/k.so"], check=True)
+    return ctypes.CDLL(f"{name}/k.so").seven()
+attempt("built", build)
+attempt("before", lambda: os.path.exists(sys.argv[3]))
+attempt("interpreter", lambda: subprocess.run([sys.executable, "-c", "import torch"]).returncode)
+def own():
+    with open("here", "w") as file:
+        file.write("x")
+    return open(os.path.join(os.environ["TMPDIR"], "here")).read()
+attempt("scratch", own)
+"""
+
+
+def test_tmp_is_its_own(inside: Inside, tmp_path: Path) -> None:
+    """Libraries can be built and loaded there; nothing of it is seen outside, and nothing of the outside but
+    what must be.
+    """
+    found = inside(TEMPORARY.replace("sys.argv[3]", repr(str(tmp_path))))
+    assert found == {"built": 7, "before": False, "interpreter": 0, "scratch": "x"}
+    assert not list(Path("/tmp").glob("kernelevolve-test-*"))
+
+
+def test_without_namespaces_nothing_is_written_to_tmp(inside: Inside) -> None:
+    found = inside(
+        "try: os.makedirs('/tmp/kernelevolve-test')\nexcept OSError as e: found['e'] = str(e)", "namespaces"
+    )
+    assert "Permission denied" in found["e"]
+    assert "tempfile.gettempdir()" in Places.advice(OSError(found["e"]))
+    assert not Places.advice(OSError("No such file"))
+
+
+def test_whose_file_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / "site-packages"
+    places = Places(tmp_path / "scratch", [str(installed)])
+    for file in (tmp_path / "scratch/a.so", "/tmp/k.so", "/tmp/deep/k.so"):
+        assert str(file) in places
+    for file in (installed / "torch.so", "/usr/lib/libm.so.6", "/tmpfile", "/tmp/../usr/lib/libm.so.6"):
+        assert str(file) not in places
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.chdir(tmp_path / "scratch")
+    assert "./k.so" in places
 
 
 def test_what_a_candidate_sees(inside: Inside) -> None:

@@ -86,7 +86,7 @@ class CompileServer(CandidateServer):
                 model = seeded(lambda: make(*unpack(message["init"], [])), message["seed"])
                 if isinstance(model, torch.nn.Module):
                     model = model.to("cuda")
-                outputs = interface_of(model(*arguments))
+                outputs = interface_of(model(*arguments), message["like"])
         except Exception as error:
             if not not_followed(error, str(self.path)) and not isinstance(
                 error, crosscompile_cuda.NotFollowed
@@ -112,10 +112,10 @@ def absent_tensors(layout: list[dict[str, Any]]) -> list[torch.Tensor]:
     ]
 
 
-def interface_of(result: Any) -> dict[str, Any]:
-    """Structure, shapes and dtypes of what a forward returns."""
+def interface_of(result: Any, like: Any = None) -> dict[str, Any]:
+    """Structure, shapes and dtypes of what a forward returns; `like`: see `pack`."""
     try:
-        structure, tensors = pack(result)
+        structure, tensors = pack(result, like)
     except Unsupported as error:
         return {"mismatch": str(error)}
     kinds = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]

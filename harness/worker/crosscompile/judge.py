@@ -62,6 +62,7 @@ def _compile(trial: Trial, target: dict[str, Any], interface: dict[str, Any]) ->
         "target": target,
         "seed": trial.model_seed,
         "budget_s": COMPILE_SHARE * request.build_limit_s,
+        "like": interface.get("output_structure"),
         **{name: interface[name] for name in ("init", "structure", "layout")},
     }
     answer = trial.candidate.ask(message, request.build_limit_s, what="compiling")

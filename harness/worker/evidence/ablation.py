@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.worker.evidence.integrity import defined_in
 from harness.worker.evidence.kernel_names import operator_kind
+from harness.worker.jail.places import Places
 
 Mode = Literal["count", "skip"]
 _DRIVER_LAUNCHES = (
@@ -48,7 +49,7 @@ class Loaded:
     extensions: list[types.ModuleType]
 
     @classmethod
-    def find(cls, scratch: Path) -> Loaded:
+    def find(cls, places: Places) -> Loaded:
         """Takes some 0.05 s: every object is looked at."""
         found = cls([], [])
         for thing in gc.get_objects():
@@ -58,7 +59,7 @@ class Loaded:
                     found.libraries.append(thing)
             elif issubclass(kind, types.ModuleType):
                 file = str(vars(thing).get("__file__") or "")
-                if file.startswith(str(scratch)) and file.endswith(".so"):
+                if file.endswith(".so") and file in places:
                     found.extensions.append(thing)
         return found
 
@@ -66,8 +67,8 @@ class Loaded:
 class Launches:
     """Own kernels while a forward runs. `complete` is False where some of them could not be reached."""
 
-    def __init__(self, scratch: Path, loaded: Loaded) -> None:
-        self.scratch = str(scratch)
+    def __init__(self, places: Places, loaded: Loaded) -> None:
+        self.places = places
         self.loaded = loaded
         self.attempted = self.failed = 0
         self.seconds = 0.0
@@ -202,7 +203,7 @@ class Launches:
     @contextmanager
     def _operators(self) -> Iterator[None]:
         """A mode that sees each operator; only entered where somebody has registered some."""
-        if not _custom_operators(self.scratch):
+        if not _custom_operators(self.places):
             yield
             return
         with _OwnOperators(self._launch):
@@ -221,6 +222,11 @@ class _OwnOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._launch = launch
 
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Else torch.compile would not compile within, and raise where no graph break is allowed."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if operator_kind(f"{func.namespace}::{func.__name__}") != "own":
@@ -238,14 +244,14 @@ def _of_the_system(library: ctypes.CDLL) -> bool:
     return "/" not in name or os.path.realpath(name).startswith(installed)
 
 
-def _custom_operators(scratch: str) -> bool:
+def _custom_operators(places: Places) -> bool:
     """Whether somebody else than torch has registered operators.
 
     Torch itself does, in namespaces that differ between its versions and only once some of its modules are
     imported: where an operator was defined decides. Entering a mode for nothing would import TorchDynamo,
     which takes seconds.
     """
-    loaded = any(str(path).startswith(scratch) for path in torch.ops.loaded_libraries)
+    loaded = any(str(path) in places for path in torch.ops.loaded_libraries)
     defined = [str(name) for name in getattr(torch.library, "_defs", ())]
     return loaded or any(operator_kind(name) == "own" and not _of_torch(name) for name in defined)
 

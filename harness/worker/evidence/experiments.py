@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from harness.worker.child import same_memory
 from harness.worker.evidence.ablation import Launches, Loaded, Mode, spoil_free_memory
 from harness.worker.evidence.calls import CallLog
 from harness.worker.evidence.kernel_names import operator_kind
+from harness.worker.jail.places import Places
 from harness.worker.values import Unsupported, pack
 
 # What a candidate might take for the sign that it is being timed.
@@ -51,11 +51,11 @@ class Experiments:
     """
 
     def __init__(
-        self, forward: Forward, scratch: Path, like: list[torch.Tensor], *, all_threads: bool
+        self, forward: Forward, places: Places, like: list[torch.Tensor], *, all_threads: bool
     ) -> None:
-        self._forward, self._scratch, self._like = forward, scratch, like
+        self._forward, self._places, self._like = forward, places, like
         self._all_threads = all_threads or threading.active_count() > 1
-        self.loaded = Loaded.find(scratch)
+        self.loaded = Loaded.find(places)
         self._kept: list[list[torch.Tensor]] = []  # results, as a caller might keep them
         self.seen: dict[str, Any] = {}
         self.forwards: dict[str, Forward] = {
@@ -65,12 +65,12 @@ class Experiments:
         }
 
     def _ablated(self, *arguments: Any) -> Any:
-        self.loaded = Loaded.find(self._scratch)  # what has been loaded since, too
+        self.loaded = Loaded.find(self._places)  # what has been loaded since, too
         spoil_free_memory(self._like)
         return self._watched("skip", arguments)
 
     def _watched(self, mode: Mode, arguments: tuple[Any, ...]) -> Any:
-        launches = Launches(self._scratch, self.loaded)
+        launches = Launches(self._places, self.loaded)
         self.seen = {}
         if self._like[0].device.type != "cpu":  # torch's profiler would take seconds to start
             with launches.watched(mode), CallLog() as log:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import gc
 import inspect
+import os
 import re
 import signal
 import sys
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from harness.worker.jail.places import Places
 
 Change = tuple[str, str]  # rule, detail
 
@@ -69,12 +72,15 @@ _CLASSES = (
 # Names that their own module rebinds as it is used.
 _REBOUND = {"torch.cuda.default_generators", "threading._active", "sys.last_value", "sys.last_traceback"}
 _SNOOPING = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames")
+_UNMARSHALLING = ("marshal.load", "marshal.loads")
 _SCHEDULING = ("sys.setprofile", "sys.settrace")
 _GUARDED = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__bases__")
 _IMPLEMENTED = re.compile(r"^\w+(?:\[alias\])?: registered at (.+):\d+ ::", re.MULTILINE)
 _DEFINED = re.compile(r"^debug: registered at (.+):\d+", re.MULTILINE)
-_KEPT_SOURCES = 24_000  # characters
+KEPT_SOURCES = 400_000  # characters of texts that were compiled
+_PAGE = 8_000  # of them in one message, whatever they are made of
 _KEPT_CHANGES = 40
+_PATHS = ("bytecode_path", "fullpath", "pathname")  # what the import system calls a file that it loads
 
 _getframe: Callable[[int], types.FrameType] = sys._getframe
 
@@ -82,17 +88,19 @@ _getframe: Callable[[int], types.FrameType] = sys._getframe
 class Watch:
     """A snapshot, and an audit hook that notes what code outside of installed libraries asks for."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
         self.noted: dict[Change, None] = {}
-        self.sources: list[str] = []
+        self._sources: dict[str, None] = {}
+        self._size = 0
         self._libraries = _library_folders()
+        self._standard = (f"{Path(inspect.__file__).parent}/", "<frozen ")
         self._busy = False
         self._modules = {name: sys.modules[name] for name in _MODULES if name in sys.modules}
         self._members = dict(_members(self._modules))
         self._identities = {id(thing) for thing in self._members.values()}
         self._insides = {name: _inside(thing) for name, thing in self._members.items()}
         self._state = _global_state()
-        self._scratch = Path.cwd()
+        self._places = places
         self._registered = _python_kernels()
         sys.addaudithook(self._audit)
 
@@ -112,12 +120,16 @@ class Watch:
         for name in now.keys() - self._members.keys():
             if _hides(name) and not self._by_library(now[name]):
                 found["patches-library", f"{name} was replaced"] = None
-        for name in foreign_kernels(self._scratch, self._registered):
+        for name in foreign_kernels(self._places, self._registered):
             found["overrides-operator", f"{name} was replaced in the dispatcher"] = None
         for key, value in self._state.items():
             if state[key] != value:
                 found[key[0], key[1]] = None
         return list(found)[:_KEPT_CHANGES]
+
+    def executed(self, start: int) -> str:
+        """A page of the texts that were compiled, from a character on; they are separated by NUL."""
+        return "\0".join(self._sources)[start : start + _PAGE]
 
     def _by_library(self, thing: Any) -> bool:
         """Whether a library put something there itself, as TorchDynamo wraps `Module.__init__`: a function of
@@ -140,7 +152,8 @@ class Watch:
                 caller = caller.f_back
                 while caller.f_code.co_filename == inspect.__file__ and caller.f_back is not None:
                     caller = caller.f_back
-            if not caller.f_code.co_filename.startswith(self._libraries):
+            by_library = caller.f_code.co_filename.startswith(self._libraries)
+            if not by_library or self._is_own_file(event, arguments, caller):
                 self._note(event, arguments, caller)
         finally:
             self._busy = False
@@ -153,7 +166,7 @@ class Watch:
             self.noted["schedules-code", f"{event} was called {where}"] = None
         elif event == "sys.addaudithook":
             self.noted["inspects-harness", f"an audit hook was installed {where}"] = None
-        elif event == "marshal.loads":
+        elif event in _UNMARSHALLING:
             self.noted["hidden-code", f"compiled code was unmarshalled {where}"] = None
         elif event == "object.__setattr__":
             thing, name = arguments[0], str(arguments[1])
@@ -161,8 +174,26 @@ class Watch:
                 self.noted["patches-library", f"{name} of {_title(thing)} was replaced {where}"] = None
         elif event == "compile" and arguments and isinstance(arguments[0], str | bytes):
             source = arguments[0] if isinstance(arguments[0], str) else arguments[0].decode(errors="replace")
-            if sum(map(len, self.sources)) + len(source) < _KEPT_SOURCES:
-                self.sources.append(source)
+            if source not in self._sources and self._size < KEPT_SOURCES:
+                self._size += len(source) + 1
+                self._sources[source[:KEPT_SOURCES]] = None
+
+    def _is_own_file(self, event: str, arguments: tuple[Any, ...], caller: types.FrameType) -> bool:
+        """Whether the standard library loads code from a file that the candidate may have written: a module
+        that is imported, a script that is run.
+        """
+        name = caller.f_code.co_filename
+        if not name.startswith(self._standard) or "-packages/" in name:
+            return False
+        if event == "compile":
+            file = arguments[1] if len(arguments) > 1 else None
+        elif event in _UNMARSHALLING:
+            file = next((caller.f_locals[key] for key in _PATHS if key in caller.f_locals), None)
+        else:
+            return False
+        path = os.fsdecode(file) if isinstance(file, str | bytes) else ""
+        named = bool(path) and (not path.startswith("<") or Path(path).exists())  # `<string>` is no file
+        return named and path in self._places
 
     def _is_own(self, thing: Any) -> bool:
         module = sys.modules.get(getattr(thing, "__module__", None) or "")
@@ -170,7 +201,7 @@ class Watch:
         return not (file.startswith(self._libraries) or module is builtins)
 
 
-_EVENTS = {*_SNOOPING, *_SCHEDULING, "sys.addaudithook", "marshal.loads", "object.__setattr__", "compile"}
+_EVENTS = {*_SNOOPING, *_SCHEDULING, *_UNMARSHALLING, "sys.addaudithook", "object.__setattr__", "compile"}
 
 
 def running_threads() -> list[str]:
@@ -276,21 +307,21 @@ def _global_state() -> dict[Change, Any]:
     return state
 
 
-def foreign_kernels(scratch: Path, registered: set[str]) -> list[str]:
+def foreign_kernels(places: Places, registered: set[str]) -> list[str]:
     """Operators of torch for which somebody else registered a kernel, from Python or from an own library.
 
     The dispatcher knows the file of each registration. It is asked (for 0.1 s) where there is a reason:
     Python kernels that are not among those `registered` before, or a library loaded from the candidate's
-    folder.
+    folders, or from no folder at all.
     """
-    mapped = Path("/proc/self/maps").read_text(errors="replace")
-    if _python_kernels() <= registered and f" {scratch}/" not in mapped:
+    mapped = _mapped_files()
+    if _python_kernels() <= registered and not any("/memfd:" in file or file in places for file in mapped):
         return []
     found = []
     for name in sorted(torch._C._dispatch_get_all_op_names()):
         if name.partition("::")[0] in ("aten", "prims"):
             files = _IMPLEMENTED.findall(torch._C._dispatch_dump(name))
-            if any(file.startswith((str(scratch), "<")) or "/" not in file for file in files):
+            if any(file.startswith("<") or "/" not in file or file in places for file in files):
                 found.append(name)
     return found[:8]
 
@@ -299,6 +330,13 @@ def defined_in(operator: str) -> list[str]:
     """The files in which an operator was defined, as the dispatcher knows them."""
     name = "".join(operator.split())  # torch writes some of its own over two lines
     return _DEFINED.findall(torch._C._dispatch_dump(name))
+
+
+def _mapped_files() -> set[str]:
+    """What this process executes code of."""
+    lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    fields = (line.split(maxsplit=5) for line in lines)
+    return {found[5].removesuffix(" (deleted)") for found in fields if len(found) == 6 and "x" in found[1]}
 
 
 def _python_kernels() -> set[str]:

@@ -79,7 +79,8 @@ is_neg is_inference manual_seed
 """
 _TORCH_NAMESPACES = frozenset(_TORCH.split())
 _NOT_WORK = frozenset(_NO_OPERATORS.split())
-_MEMORY_OPERATORS = frozenset((_VIEWS + _ALLOCATIONS + _COPIES + _QUESTIONS).split())
+VIEWS, ALLOCATIONS = frozenset(_VIEWS.split()), frozenset(_ALLOCATIONS.split())
+_MEMORY_OPERATORS = VIEWS | ALLOCATIONS | frozenset((_COPIES + _QUESTIONS).split())
 
 
 def kernel_kind(name: str, own: Collection[str] = ()) -> Kind:

@@ -20,14 +20,15 @@ from harness.worker.evidence.decoys import (
     prepare,
     what_was_seen,
 )
+from harness.worker.evidence.integrity import KEPT_SOURCES
 from harness.worker.exact import few, needed, widened
-from harness.worker.guard.inspection import RULES, inspect_candidate
+from harness.worker.guard.inspection import RULES, Inspection, inspect_candidate
 from harness.worker.jail.processes import descendants
 from harness.worker.rounds import compare_all
 from harness.worker.side import ChildFailure, Mismatch
 from harness.worker.trial import Trial, Verdict
 
-ASK_LIMIT_S = 30.0
+ASK_LIMIT_S, READ_LIMIT_S = 30.0, 20.0
 MORE_CALLS, SLOW_CALL_S = 3, 0.2
 LOOK_EVERY_S, LOOKS = 0.02, 50
 
@@ -160,8 +161,7 @@ def _share(trial: Trial, calls: list[dict[str, Any]]) -> None:
 def _look_at_integrity(trial: Trial) -> None:
     answer = trial.candidate.ask({"op": "integrity"}, ASK_LIMIT_S)
     found = [(str(rule), str(detail)) for rule, detail in _pairs(answer.get("changes"))]
-    for source in answer.get("sources") or []:
-        found += _executed(str(source))
+    found += _look_at_executed(trial)
     for rule, detail in found[:5]:
         trial.flag(rule, RULES[rule].severity if rule in RULES else "reject", detail[:300])
     worst = next((f for f in found if f[0] not in RULES or RULES[f[0]].severity == "reject"), None)
@@ -179,10 +179,29 @@ def _pairs(value: Any) -> list[Any]:
     return [p for p in value if isinstance(p, list) and len(p) == 2] if isinstance(value, list) else []
 
 
-def _executed(source: str) -> list[tuple[str, str]]:
-    """Text that was compiled while the candidate ran is judged as if it had stood in the file."""
+def _look_at_executed(trial: Trial) -> list[tuple[str, str]]:
+    """Texts that were compiled while the candidate ran are judged as if they had stood in the file."""
+    text, page = "", "-"
+    while page and len(text) < KEPT_SOURCES:
+        answer = trial.candidate.ask({"op": "executed", "start": len(text)}, ASK_LIMIT_S)
+        page = str(answer.get("text") or "")
+        text += page
+    complete = len(text) < KEPT_SOURCES
+    found: list[tuple[str, str]] = []
+    deadline = time.monotonic() + READ_LIMIT_S
+    for source in filter(None, text.split("\0")):
+        complete = complete and time.monotonic() < deadline
+        if time.monotonic() < deadline:
+            inspection = _inspect(source)
+            complete = complete and inspection.complete
+            found += [(f.rule, f.detail) for f in inspection.findings if f.severity == "reject"]
+    if not complete:
+        trial.flag("opaque-code", "warning", "it executed more text than is looked at")
+    return [(rule, f"{detail} (in text that it executed)") for rule, detail in found]
+
+
+def _inspect(source: str) -> Inspection:
     try:
-        findings = inspect_candidate(ast.parse(source)).findings
+        return inspect_candidate(ast.parse(source))
     except (SyntaxError, ValueError, RecursionError):
-        return []
-    return [(f.rule, f"{f.detail} (in text that it executed)") for f in findings if f.severity == "reject"]
+        return Inspection()

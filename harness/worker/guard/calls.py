@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
+import string
 from typing import TYPE_CHECKING
 
 from harness.worker.guard.values import (
     NOTHING,
+    UNKNOWN,
     Decoded,
     Instance,
     Items,
@@ -22,6 +25,7 @@ from harness.worker.guard.values import (
     elements,
     joined,
     path,
+    spelled,
     text,
     texts,
     union,
@@ -42,7 +46,6 @@ _DECODERS = (
     ),
     *(
         "int.to_bytes",
-        "builtins.chr",
         "struct.pack",
         "builtins.int.to_bytes",
         "urllib.request.",
@@ -53,11 +56,17 @@ _DECODERS = (
 _PASSED_ON = {"list", "tuple", "set", "frozenset", "iter", "sorted", "reversed", "dict", "copy"}
 _TEXT_METHODS = {"lower", "upper", "strip", "lstrip", "rstrip", "replace", "title", "capitalize", "swapcase"}
 _LOOKED_UP = {"importlib.import_module", "builtins.__import__", "importlib.__import__"}
+_SAME_TEXT = {
+    *("builtins.str", "builtins.repr", "textwrap.dedent", "textwrap.indent", "inspect.cleandoc"),
+    *("builtins.compile", "ast.parse"),
+}
+_SEPARATORS = "builtins.str.maketrans(separators)"
+_DOLLAR = re.compile(r"\$(?:\w+|\{\w+\})")
 _PARTIAL = {"functools.partial", "functools.partialmethod"}
 
 
-def result(flow: Flow, made: Invocation) -> Values:
-    """The values one invocation of a call gives."""
+def result(flow: Flow, made: Invocation, call: ast.Call) -> Values:
+    """The values one invocation by a call gives."""
     function = made.function
     if isinstance(function, Own):
         node = function.node
@@ -65,6 +74,8 @@ def result(flow: Flow, made: Invocation) -> Values:
             frozenset({Instance(node)}) if isinstance(node, ast.ClassDef) else flow.results.get(node, NOTHING)
         )
     if isinstance(function, Path):
+        if function.name == "builtins.chr":
+            return _character(call)
         return _of_library(flow, function.name, made)
     return NOTHING
 
@@ -74,6 +85,8 @@ def of_method(flow: Flow, call: ast.Call) -> Values:
     if not isinstance(call.func, ast.Attribute):
         return NOTHING
     name = call.func.attr
+    if name == "tobytes":  # of a tensor, an array, a buffer
+        return frozenset({Decoded(name)})
     arguments = [flow.values(a) for a in call.args]
     return union(_method(value, name, arguments) for value in flow.values(call.func.value))
 
@@ -97,25 +110,27 @@ def _method(value: Value, name: str, arguments: list[Values]) -> Values:
 def _text_method(value: Text | Template, name: str, arguments: list[Values]) -> Values:
     plain = value.value
     if name == "join" and arguments:
-        parts = [p for items in arguments[0] if isinstance(items, Items) for p in items.items]
-        return joined(parts) if plain in ("", b"") else joined([frozenset({value}), *parts])
+        return _joined_by(value, arguments[0])
     if name in ("decode", "encode"):
         if isinstance(plain, bytes) == (name == "decode"):
             try:
                 return text(plain.decode() if isinstance(plain, bytes) else plain.encode())
             except (UnicodeError, ValueError):
                 return frozenset({Decoded(name)})
-        return NOTHING
+        return frozenset({value}) if isinstance(value, Template) else NOTHING
     if name == "translate":
-        return frozenset({Decoded("translate")})
+        harmless = arguments == [path(_SEPARATORS)] and isinstance(plain, str)
+        return frozenset({Template(plain) if harmless else Decoded("translate")})  # type: ignore[arg-type]
     if name in ("split", "splitlines", "partition", "rsplit") and isinstance(value, Text):
         given = [a.value for v in arguments for a in v if isinstance(a, Text)]
         try:
             return frozenset({Items(tuple(text(t) for t in getattr(plain, name)(*given)[:64]))})
         except (TypeError, ValueError):
             return NOTHING
-    if name == "format" and isinstance(plain, str):
-        return frozenset({Template(plain)})
+    if name in ("format", "format_map") and isinstance(plain, str):
+        return frozenset({Template(_filled(plain))})
+    if name in ("substitute", "safe_substitute"):
+        return frozenset({value})
     if name in _TEXT_METHODS:
         given = [a.value for v in arguments for a in v if isinstance(a, Text)]
         if isinstance(value, Text) and len(given) == len(arguments):
@@ -125,6 +140,22 @@ def _text_method(value: Text | Template, name: str, arguments: list[Values]) -> 
                 return NOTHING
         return frozenset({Template(plain)}) if isinstance(plain, str) else NOTHING
     return NOTHING
+
+
+def _joined_by(separator: Text | Template, rows: Values) -> Values:
+    """`separator.join(rows)`; of several rows that a name may be, all items."""
+    ordered = sorted(rows, key=repr)
+    parts = [part for row in ordered if isinstance(row, Items) for part in row.items]
+    parts += [frozenset({row}) for row in ordered if isinstance(row, Decoded)]
+    if separator.value in ("", b""):
+        return joined([spelled(part) for part in parts])
+    between: Values = frozenset({separator})
+    whole = joined([p for part in parts for p in (between, part)][1:])
+    # `", ".join(chr(97 + i) for i in axes)` is a list of names.
+    names = {v.how for part in parts for v in part if isinstance(v, Decoded) and v.character}
+    return frozenset(
+        Decoded(v.how, character=True) if isinstance(v, Decoded) and v.how in names else v for v in whole
+    )
 
 
 def _of_library(flow: Flow, name: str, made: Invocation) -> Values:
@@ -159,10 +190,12 @@ def _of_library(flow: Flow, name: str, made: Invocation) -> Values:
     if name in ("builtins.map", "builtins.filter"):
         values = [flow.results.get(f.node, NOTHING) for f in first if isinstance(f, Own)]
         return frozenset({Items((union(values) | (elements(second) if last == "filter" else NOTHING),))})
-    if name in ("builtins.str", "builtins.repr", "textwrap.dedent", "textwrap.indent", "inspect.cleandoc"):
+    if name in _SAME_TEXT:
         return first
-    if name == "builtins.compile":
-        return first
+    if name == "string.Template":
+        return frozenset(Template(_DOLLAR.sub(UNKNOWN, t)) for t in texts(first))
+    if name == "builtins.str.maketrans" and texts(first) and not any(map(_letters, texts(first))):
+        return path(_SEPARATORS)
     if name == "builtins.super":
         return NOTHING
     if name.startswith(_DECODERS) or (last == "to_bytes" and not base.startswith("torch")):
@@ -182,13 +215,34 @@ def _followed(flow: Flow, owner: Value, names: str) -> Values:
     return here
 
 
+def _character(call: ast.Call) -> Values:
+    """`chr(10)` is written for what is awkward in a literal; letters are not."""
+    try:
+        character = chr(ast.literal_eval(call.args[0]))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return frozenset({Decoded("chr", character=True)})
+    return frozenset({Decoded("chr", character=True)}) if _letters(character) else text(character)
+
+
+def _letters(value: str) -> bool:
+    return any(c.isalnum() for c in value)
+
+
+def _filled(template: str) -> str:
+    """A format string with its fields replaced."""
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError:
+        return template
+    return "".join(literal + (UNKNOWN if field is not None else "") for literal, field, _, _ in parts)
+
+
 def _decoded(name: str, made: Invocation) -> Values:
-    if name == "builtins.chr":
-        return frozenset({Decoded("chr")})
     if name in ("builtins.bytes", "builtins.bytearray"):
         given = made.argument(0)
-        literal = frozenset(v for v in given if isinstance(v, Text))
-        return literal or frozenset({Decoded("bytes")})
+        readable = frozenset(v for v in given if isinstance(v, Text | Template))
+        encodes = len(made.arguments) > 1 or bool(made.keywords)  # a text, then
+        return readable or (NOTHING if encodes else frozenset({Decoded("bytes")}))
     if "encode" in name or (name.startswith("zlib.") and "decompress" not in name):
         return NOTHING
     return frozenset({Decoded(name.removesuffix("()"))})

@@ -7,15 +7,13 @@ import inspect
 import sys
 from collections.abc import Iterator
 
+from harness.worker.guard.code import look_at_code
 from harness.worker.guard.flow import Flow, Invocation
 from harness.worker.guard.rules import Finding
 from harness.worker.guard.values import (
-    Decoded,
     Instance,
     Own,
     Path,
-    Template,
-    Text,
     Value,
     Values,
     paths,
@@ -104,13 +102,6 @@ _PUSHES = (
     "_push_mode",
     "_set_dispatch_mode",
 )
-_RUNNERS = {
-    "builtins.exec",
-    "builtins.eval",
-    "types.FunctionType",
-    "types.CodeType",
-    "code.InteractiveInterpreter",
-}
 
 
 def inspect_flow(flow: Flow) -> list[Finding]:
@@ -198,7 +189,7 @@ def _calls(flow: Flow, node: ast.AST) -> Iterator[Finding]:
             name = made.function.name
             yield from _setters(name, made, node.lineno)
             yield from _snooping(name, made, node.lineno)
-            yield from _running(flow, name, made, node.lineno)
+            yield from look_at_code(flow, name, made, node, inspect_flow)
             yield from _global_state(name, made, node.lineno)
     yield from _modes(flow, node)
 
@@ -258,43 +249,6 @@ def _snooping(name: str, made: Invocation, line: int) -> Iterator[Finding]:
                 "cmdline",
             ):
                 yield Finding("inspects-harness", f"reads {file}", line)
-
-
-def _running(flow: Flow, name: str, made: Invocation, line: int) -> Iterator[Finding]:
-    last = name.rpartition(".")[2]
-    if name in _RUNNERS:
-        yield from _executed(flow, last, made.argument(0), line)
-    elif name.endswith((".load_inline", ".load_cpp", ".RawKernel", ".RawModule")):
-        sources = [v for values in (*made.arguments, *made.keywords.values()) for v in values]
-        if any(isinstance(v, Decoded) for v in sources):
-            yield Finding("hidden-code", f"{last} compiles a source that is decoded first", line)
-
-
-def _executed(flow: Flow, runner: str, payload: Values, line: int) -> Iterator[Finding]:
-    for value in payload:
-        if isinstance(value, Decoded):
-            yield Finding("hidden-code", f"{runner} of what {value.how} decodes", line)
-        elif isinstance(value, Text | Template) and isinstance(value.value, str):
-            yield from _nested(flow, value.value, line)
-        elif isinstance(value, Path) and not value.name.startswith(("builtins.", "torch.", "triton.")):
-            yield Finding("opaque-code", f"{runner} of {value.name}", line)
-        elif isinstance(value, Path) and value.name.startswith("builtins.open()"):
-            yield Finding("opaque-code", f"{runner} of a file's text", line)
-    if not payload and runner == "exec":
-        yield Finding("opaque-code", "exec of text that is made while it runs", line)
-
-
-def _nested(flow: Flow, source: str, line: int) -> Iterator[Finding]:
-    """Text that is run is judged like the file around it."""
-    if flow.depth >= 3:
-        return
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    inner = Flow(tree, outer=flow)
-    for finding in inspect_flow(inner):
-        yield Finding(finding.rule, finding.detail, line)
 
 
 def _global_state(name: str, made: Invocation, line: int) -> Iterator[Finding]:

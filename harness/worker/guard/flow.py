@@ -31,6 +31,7 @@ from harness.worker.guard.values import (
     joined,
     path,
     sliced,
+    spelled,
     texts,
     union,
 )
@@ -157,7 +158,7 @@ class Flow:
         if isinstance(node, ast.Subscript):
             return self._subscript(node)
         if isinstance(node, ast.Call):
-            made = (guard_calls.result(self, i) for i in self.invocations(node))
+            made = (guard_calls.result(self, i, node) for i in self.invocations(node))
             return union([guard_calls.of_method(self, node), *made])
         if isinstance(node, ast.Lambda):
             return frozenset({Own(node)})
@@ -262,11 +263,12 @@ class Flow:
         scope = self.scope_of.get(node, self.tree)
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                self._assign(target, self.values(node.value))
+                self._assign(target, self._grows(target, node.value))
         elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
             self._assign(node.target, self.values(node.value))
         elif isinstance(node, ast.AugAssign):
-            self._assign(node.target, combined(node.op, self.values(node.target), self.values(node.value)))
+            grown = combined(node.op, self.values(node.target), spelled(self.values(node.value)))
+            self._assign(node.target, grown)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
             self._assign(node.target, elements(self.values(node.iter)))
         elif isinstance(node, ast.withitem):
@@ -290,6 +292,16 @@ class Flow:
             )
         elif isinstance(node, ast.Call):
             self._pass(node)
+
+    def _grows(self, target: ast.AST, value: ast.expr) -> Values:
+        """What is assigned; `s = s + c` is `s += c`."""
+        if (
+            isinstance(value, ast.BinOp)
+            and isinstance(value.op, ast.Add)
+            and ast.unparse(value.left) == ast.unparse(target)
+        ):
+            return combined(value.op, self.values(value.left), spelled(self.values(value.right)))
+        return self.values(value)
 
     def _row(self, node: ast.AST | None) -> Values:
         return frozenset({Items((self.values(node),))})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.worker.guard.flow import FUNCTIONS, Flow
-from harness.worker.guard.values import Own, Path, paths
+from harness.worker.guard.values import Own, Path, Template, Text, paths, texts
 
 _TRITON = (
     "triton.jit",
@@ -59,12 +60,14 @@ class Kernels:
     """`triton` and `native` name what is defined; `opaque` names means whose launches cannot be followed.
 
     `conditional`: some launch can be reached from forward, but only under a condition that is no constant.
+    `written`: a text in the file defines Triton kernels, for a module that the file writes.
     """
 
     triton: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     conditional: bool = False
+    written: bool = False
 
     @property
     def defined(self) -> tuple[str, ...]:
@@ -84,12 +87,33 @@ def find_kernels(flow: Flow) -> Kernels:
             for name in paths(flow.values(node.func)):
                 if name.startswith(_TRITON) and "()" not in name and not _decorates(flow, node):
                     triton.append(ast.unparse(node.args[0])[:40] if node.args else name)
-                elif name.startswith(_NATIVE) and "()" not in name and _loads_own(node, name):
+                elif name.startswith(_NATIVE) and "()" not in name and _loads_own(flow, node, name):
                     native.append(name.rpartition(".")[2])
         if isinstance(node, ast.Name | ast.Attribute | ast.Import | ast.ImportFrom):
             opaque.update(_opaque(flow, node))
     conditional = bool(triton or native) and _conditional(flow)
-    return Kernels(tuple(triton), tuple(native), tuple(sorted(opaque)), conditional)
+    return Kernels(tuple(triton), tuple(native), tuple(sorted(opaque)), conditional, _written(flow))
+
+
+def _written(flow: Flow) -> bool:
+    """Whether some text in the file is a module with Triton kernels, to be written to disk and imported."""
+    for node in flow.nodes:
+        if isinstance(node, ast.Constant | ast.JoinedStr | ast.Call):
+            if isinstance(flow.parent.get(node), ast.Expr | ast.JoinedStr):  # a docstring; a part
+                continue
+            sources = (v.value for v in flow.values(node) if isinstance(v, Text | Template))
+            if any(isinstance(s, str) and "triton" in s and _defines_kernels(s) for s in sources):
+                return True
+    return False
+
+
+def _defines_kernels(source: str) -> bool:
+    try:
+        tree = ast.parse(textwrap.dedent(source))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    found = find_kernels(Flow(tree))
+    return bool(found.triton) or found.written
 
 
 def _decorates(flow: Flow, node: ast.Call) -> bool:
@@ -97,11 +121,16 @@ def _decorates(flow: Flow, node: ast.Call) -> bool:
     return isinstance(holder, ast.FunctionDef) and node in holder.decorator_list
 
 
-def _loads_own(node: ast.Call, name: str) -> bool:
+def _loads_own(flow: Flow, node: ast.Call, name: str) -> bool:
     """A library that the file builds; loading libc or libcuda is no kernel of one's own."""
     if not name.startswith("ctypes."):
         return True
-    return bool(node.args) and not isinstance(node.args[0], ast.Constant)
+    if not node.args or (isinstance(node.args[0], ast.Constant) and node.args[0].value is None):
+        return False
+    given = flow.values(node.args[0])
+    if texts(given):
+        return any("/" in t and not t.startswith(("/usr/", "/lib", "/opt/")) for t in texts(given))
+    return "ctypes.util.find_library()" not in paths(given)
 
 
 def _opaque(flow: Flow, node: ast.AST) -> Iterator[str]:

@@ -13,20 +13,16 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from harness.worker.evidence.kernel_names import operator_kind
-from harness.worker.guard.flow import FUNCTIONS, Flow
+from harness.worker.guard.flow import Flow
 from harness.worker.guard.kernels import body_of, call_path, leaves
 from harness.worker.guard.rules import Finding
 from harness.worker.guard.taint import SEARCHED, Taint, is_plain
-from harness.worker.guard.values import Own, paths
+from harness.worker.guard.values import paths
+from harness.worker.guard.work import Work, called_name, meet
 
-# Calls that compute nothing of a result: questions, texts, bookkeeping, messages.
-_IDLE = """
-print len int float bool str min max isinstance range getattr hasattr setattr id tuple list dict set type
-super any all sorted enumerate
-format join lower upper strip split startswith endswith get items keys values append
-debug info warning log data_ptr clone is_cuda element_size nelement stride
-"""
-_IDLE_CALLS = frozenset(_IDLE.split())
+_FACTS = {"dtype", "device", "shape", "ndim", "layout", "is_cuda", "requires_grad", "__name__"}
+_NUMBERS = {"int", "float", "bool", "str", "len", "min", "max", "round"}  # what these functions give,
+_COUNTS = {"numel", "size", "stride", "dim", "item"}  # and these methods
 
 
 def find_phase_sniffing(flow: Flow) -> list[Finding]:
@@ -40,6 +36,8 @@ class _Phase:
         self.flow = flow
         self.taint = Taint(flow)
         self.reached = call_path(flow)
+        self.work = Work(flow)
+        self.bindings = list(_bindings(flow))
 
     def findings(self) -> Iterator[Finding]:
         searched = any(self._searches(node) for function in self.reached for node in body_of(function))
@@ -71,24 +69,25 @@ class _Phase:
             returns = [ast.Return(value=function.body)]
         if isinstance(node, ast.IfExp | ast.BoolOp):
             arms = self._arms(node)
-            values = [r.value for r in returns if r.value is not None]
-            names = {n.id for v in values for n in ast.walk(v) if isinstance(n, ast.Name)}
+            names = set[str]().union(*(self.work.places(r.value) for r in returns))
             feeds = any(node in ast.walk(r) for r in returns) or any(
-                isinstance(n, ast.Assign) and node in ast.walk(n.value) and names & _targets(n)
+                isinstance(n, ast.Assign)
+                and node in ast.walk(n.value)
+                and any(meet(names, self.work.places(target)) for target in n.targets)
                 for n in body_of(function)
             )
-            works = [self._works(arm) for arm in arms]
-            idle = any(_tensor_like(arm) for arm, work in zip(arms, works, strict=True) if not work)
+            works = [self.work.works(arm) for arm in arms]
+            idle = any(self._tensor_like(arm) for arm, work in zip(arms, works, strict=True) if not work)
             return feeds and any(works) and idle
         first = set(_inside(node.body))
         rest = set(_inside(node.orelse)) or (_after(function, node) if leaves(node.body) else set())
-        if not any(self._worked(function, r, set()) for r in returns):
+        if not any(self._computes(function, r, set()) for r in returns):
             return False
         for r in returns:
             excluded = rest if r in first else first if r in rest else None
             without = [excluded] if excluded is not None else [first, set(_inside(node.orelse))]
             for nodes in without:
-                if nodes and not self._worked(function, r, nodes) and not is_plain(r.value):
+                if nodes and not self._computes(function, r, nodes) and not is_plain(r.value):
                     return True
         return False
 
@@ -100,48 +99,29 @@ class _Phase:
             return [arm for value in node.values for arm in self._arms(value) if not self.taint.of(arm)]
         return [node]
 
-    def _worked(self, function: ast.AST, result: ast.Return, without: set[ast.AST]) -> bool:
-        """Whether anything outside `without` computes what is returned."""
+    def _tensor_like(self, arm: ast.expr) -> bool:
+        """Whether it may be a result: an allocation, a copy, a view, or what does not only hold numbers."""
+        return _tensor_like(arm) and not self._is_scalar(arm, 0)
+
+    def _is_scalar(self, node: ast.expr, depth: int) -> bool:
+        """A number, a text, or what is made of them."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            given = [value for bound, value in self.bindings if bound == _bound(node)]
+            return bool(given) and depth < 4 and all(v and self._is_scalar(v, depth + 1) for v in given)
+        if isinstance(node, ast.Constant):
+            return node.value is not None
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.BoolOp | ast.IfExp):
+            parts = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+            return all(self._is_scalar(part, depth) for part in parts)
+        if isinstance(node, ast.Call):
+            environment = self.taint.source(node) and all(isinstance(a, ast.Constant) for a in node.args)
+            names = _NUMBERS if isinstance(node.func, ast.Name) else _COUNTS
+            return bool(environment) or called_name(node) in names
+        return is_plain(node) or (isinstance(node, ast.Subscript) and not _tensor_like(node.value))
+
+    def _computes(self, function: ast.AST, result: ast.Return, without: set[ast.AST]) -> bool:
         assert result.value is not None
-        if self._works(result.value):
-            return True
-        names = {n.id for n in ast.walk(result.value) if isinstance(n, ast.Name)}
-        for node in body_of(function):
-            if node in without:
-                continue
-            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and _targets(node) & names:
-                if isinstance(node, ast.AugAssign) or (node.value is not None and self._works(node.value)):
-                    return True
-            elif isinstance(node, ast.Call) and self._works_itself(node):
-                given = {
-                    n.id for a in (*node.args, *node.keywords) for n in ast.walk(a) if isinstance(n, ast.Name)
-                }
-                if isinstance(node.func, ast.Attribute):
-                    given |= {n.id for n in ast.walk(node.func.value) if isinstance(n, ast.Name)}
-                if given & names - {"self"}:
-                    return True
-        return False
-
-    def _works(self, node: ast.AST) -> bool:
-        return any(self._works_itself(n) for n in ast.walk(node))
-
-    def _works_itself(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.BinOp):
-            operands = (node.left, node.right)
-            arithmetic = any(isinstance(o, ast.Name | ast.Call | ast.BinOp) for o in operands)
-            return isinstance(node.op, ast.MatMult) or arithmetic
-        if not isinstance(node, ast.Call):
-            return False
-        called = [m.function.node for m in self.flow.invocations(node) if isinstance(m.function, Own)]
-        if called and all(isinstance(c, FUNCTIONS) for c in called):
-            return any(self._works_itself(n) for c in called for n in body_of(c) if not _calls(n, c))
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        return name not in _IDLE_CALLS and operator_kind(f"aten::{name}") != "memory"
-
-
-def _calls(node: ast.AST, function: ast.AST) -> bool:
-    """A recursive call, by name."""
-    return isinstance(node, ast.Call) and getattr(node.func, "id", None) == getattr(function, "name", "")
+        return self.work.computes(function, result.value, without)
 
 
 def _decides(node: ast.If | ast.IfExp | ast.BoolOp) -> bool:
@@ -156,17 +136,35 @@ def _decides(node: ast.If | ast.IfExp | ast.BoolOp) -> bool:
 
 def _tensor_like(node: ast.AST) -> bool:
     """A name, an attribute or a call that allocates, copies or views."""
-    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-        return True
+    if isinstance(node, ast.Attribute):
+        return node.attr not in _FACTS
+    if isinstance(node, ast.Name | ast.Subscript):
+        return not isinstance(node, ast.Subscript) or _tensor_like(node.value)
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = called_name(node)
         return name == "clone" or operator_kind(f"aten::{name}") == "memory"
     return False
 
 
-def _targets(node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> set[str]:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+def _bindings(flow: Flow) -> Iterator[tuple[str, ast.expr | None]]:
+    """What names and attributes are set to anywhere in a file; None for what is not known."""
+    for node in flow.nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for part in ast.walk(target):
+                    if isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load):
+                        yield _bound(part), node.value
+        elif isinstance(node, ast.FunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args]
+            unknown = [None] * (len(arguments) - len(node.args.defaults))
+            for argument, default in zip(arguments, [*unknown, *node.args.defaults], strict=True):
+                yield argument.arg, default
+            for argument, given in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+                yield argument.arg, given
+
+
+def _bound(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else f".{node.attr}"
 
 
 def _inside(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:

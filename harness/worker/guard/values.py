@@ -39,9 +39,14 @@ class Template:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What a decoder made out of data: nobody can read it in the file."""
+    """What a decoder made out of data: nobody can read it in the file.
+
+    A single character made of a number is no code yet (`chr(105 + axis)` may name a variable); a text that is
+    spelled by such characters alone is.
+    """
 
     how: str
+    character: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,9 +151,14 @@ def sliced(base: Text, node: ast.Slice) -> Values:
         return NOTHING
 
 
+def spelled(values: Values) -> Values:
+    """A text that grows by these, one after the other."""
+    return frozenset(Decoded(v.how) if isinstance(v, Decoded) else v for v in values)
+
+
 def combined(operator: ast.operator, left: Values, right: Values) -> Values:
     """`left + right` and `left % right`."""
-    decoded: Values = frozenset(v for v in left | right if isinstance(v, Decoded))
+    decoded = _decoded([left, right])
     if isinstance(operator, ast.Mod):
         return decoded or frozenset(Template(_PLACE.sub(UNKNOWN, t)) for t in texts(left))
     if isinstance(operator, ast.Mult):  # a repeated list or text
@@ -167,7 +177,7 @@ def combined(operator: ast.operator, left: Values, right: Values) -> Values:
 
 def joined(parts: list[Values]) -> Values:
     """The concatenation of texts: a literal if each part is exactly one, else a template of what is known."""
-    decoded: Values = frozenset(v for part in parts for v in part if isinstance(v, Decoded))
+    decoded = _decoded(parts)
     if decoded:
         return decoded
     single = [next(iter(part)) for part in parts if len(part) == 1]
@@ -176,7 +186,14 @@ def joined(parts: list[Values]) -> Values:
         empty: str | bytes = b"" if literals and isinstance(literals[0], bytes) else ""
         return text(empty.join(literals))  # type: ignore[arg-type]
     known = [_known(part) for part in parts]
+    characters = spelled(frozenset(v for part in parts for v in part if isinstance(v, Decoded)))
+    if len(parts) > 1 and characters and not any(c.isalpha() for k in known if k != UNKNOWN for c in k):
+        return characters
     return frozenset({Template("".join(known)[:MAX_TEXT])}) if any(k != UNKNOWN for k in known) else NOTHING
+
+
+def _decoded(parts: list[Values]) -> Values:
+    return frozenset(v for part in parts for v in part if isinstance(v, Decoded) and not v.character)
 
 
 def _known(part: Values) -> str:

@@ -156,7 +156,7 @@ def _run_init(
 ) -> None:
     """Forks the process that runs the candidate, reaps everything, and exits when that process does."""
     sandbox.die_with_parent()
-    report["private-proc"] = "needs a PID namespace"
+    report |= dict.fromkeys(("private-proc", "private-tmp"), "needs a PID namespace")
     if report["pid-namespace"] == "":
         sandbox.private_mounts(report)
     sandbox.adopt_orphans()

@@ -11,13 +11,14 @@ import importlib.util
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import sys
 import tempfile
 from pathlib import Path
 
-from harness.worker.jail import landlock, seccomp
+from harness.worker.jail import landlock, places, seccomp
 
 Report = dict[str, str]
 
@@ -26,7 +27,8 @@ FEATURES = {
     "network-namespace": "no network",
     "ipc-namespace": "no shared IPC objects",
     "private-proc": "sees only its own processes",
-    "landlock": "writes only to its scratch directory, cannot read home",
+    "private-tmp": "a /tmp of its own",
+    "landlock": "writes only to its scratch directory and such a /tmp, cannot read home",
     "seccomp": "no calls to other processes, other namespaces, services or rare parts of the kernel",
     "no-new-privileges": "set-uid programs gain nothing",
     "capabilities-dropped": "root without root's powers",
@@ -80,8 +82,11 @@ def enter_namespaces(report: Report) -> None:
 
 
 def private_mounts(report: Report) -> None:
-    """Mounts /proc and /dev/shm anew; to be called by the first process of the new PID namespace."""
+    """Mounts /proc and /dev/shm anew; to be called by the first process of the new PID namespace. What is
+    mounted later on is seen by nobody else.
+    """
     problem = _unshare(_CLONE_NEWNS) or _mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE)
+    report["private-tmp"] = problem
     report["private-proc"] = problem or _mount(b"proc", b"/proc", b"proc")
     if not problem and SHARED_MEMORY.is_dir():
         _mount(_OURS, bytes(SHARED_MEMORY), b"tmpfs", options=b"size=1g,mode=1777")
@@ -150,11 +155,19 @@ def drop_privileges(report: Report) -> None:
     report["capabilities-dropped"] = os.strerror(ctypes.get_errno()) if failed else ""
 
 
+def private_temporary(report: Report, scratch: Path, readable: list[str]) -> None:
+    """Gives the process a /tmp of its own, a folder of `scratch`, if `private_mounts` could do its part."""
+    if report["private-tmp"] == "":
+        report["private-tmp"] = places.mount_temporary(scratch, [*readable, *_library_folders()])
+
+
 def restrict_files(report: Report, scratch: Path, readable: list[str], device: str = "cpu") -> None:
-    """Landlock: `scratch` is the only writable place; system folders and `readable` may be read and executed,
-    the nodes of the kind of `device` used.
+    """Landlock: `scratch` and what is private are the only writable places; system folders and `readable` may
+    be read and executed, the nodes of the kind of `device` used.
     """
     writable = [scratch, SHARED_MEMORY] if _shared_memory_is_private() else [scratch]
+    if report.get("private-tmp") == "":
+        writable.append(places.TEMPORARY)
     report["landlock"] = landlock.restrict(writable, [*readable, *_library_folders()], device)
 
 
@@ -243,14 +256,16 @@ def probe() -> Report:
     """Which features this machine grants, found out by a child process that jails itself and exits."""
     report: Report = {}
     read_end, write_end = os.pipe()
+    scratch = Path(tempfile.mkdtemp())
     pid = os.fork()
     if pid == 0:
         enter_namespaces(report)
         first = os.fork()
         if first == 0:
             private_mounts(report)
+            private_temporary(report, scratch, [])
             limit_resources(report, 1 << 30, None, 60)
-            restrict_files(report, Path(tempfile.gettempdir()), [])
+            restrict_files(report, scratch, [])
             drop_privileges(report)
             filter_calls(report)
             os.write(write_end, json.dumps(report).encode())
@@ -261,6 +276,7 @@ def probe() -> Report:
     with os.fdopen(read_end, "rb") as stream:
         text = stream.read()
     os.waitpid(pid, 0)
+    shutil.rmtree(scratch, ignore_errors=True)
     return dict(json.loads(text)) if text else dict.fromkeys(FEATURES, "the probe died")
 
 

@@ -1,0 +1,89 @@
+"""Where a candidate may write: its scratch folder, and a /tmp of its own, because so many programs write
+there whatever TMPDIR says.
+
+That /tmp is a folder inside the scratch folder, mounted over the machine's: the same limits hold for it,
+files there can be executed, nobody else sees it, and it goes with the scratch folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+TEMPORARY = Path("/tmp")
+COVER = ".tmp"
+_MS_BIND, _MS_REC = 0x1000, 0x4000
+_REFUSALS = ("Permission denied", "Read-only file system", "Operation not permitted")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Places:
+    """Tells a candidate's files from other people's. `installed`: what it may read besides system folders."""
+
+    def __init__(self, scratch: Path, installed: Iterable[str]) -> None:
+        self._scratch = tuple(f"{folder}/" for folder in _both([str(scratch)]))
+        self._installed = tuple(f"{folder}/" for folder in _both(installed))
+
+    def __contains__(self, file: str) -> bool:
+        """Whether a file is where the candidate may have put it."""
+        path = os.path.normpath(Path(file).absolute())
+        shared = path.startswith(f"{TEMPORARY}/") and not path.startswith(self._installed)
+        return shared or path.startswith(self._scratch)
+
+    @staticmethod
+    def advice(error: BaseException) -> str:
+        """Where to write instead, for an error that says that one may not."""
+        said = f"{error} {getattr(error, 'stderr', '')}"
+        if not any(refusal in said for refusal in _REFUSALS):
+            return ""
+        return " (files can be written below tempfile.gettempdir(); what is installed can be read)"
+
+
+def mount_temporary(scratch: Path, reachable: Iterable[str]) -> str:
+    """Covers /tmp by a folder of `scratch`; what of `scratch` and `reachable` lies below /tmp stays in place.
+
+    To be called in a mount namespace of one's own. Returns an empty string, or why it is not active.
+    """
+    if TEMPORARY.is_symlink():
+        return f"{TEMPORARY} is a link"
+    paths = _both([str(scratch), *reachable])
+    if str(TEMPORARY) in paths:
+        return f"{TEMPORARY} itself holds what is to be read"
+    cover = scratch / COVER
+    kept: list[str] = []
+    try:
+        cover.mkdir(exist_ok=True)
+        for path in sorted(paths):  # a folder before what it holds
+            if _is_below(path, [str(TEMPORARY)]) and not _is_below(path, kept) and Path(path).exists():
+                _bind(Path(path), cover / Path(path).relative_to(TEMPORARY))
+                kept.append(path)
+        _bind(cover, TEMPORARY)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _both(paths: Iterable[str]) -> list[str]:
+    """Each path as it was given, and where it leads."""
+    return list(
+        dict.fromkeys(str(p) for path in paths for p in (Path(path).absolute(), Path(path).resolve()))
+    )
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _bind(source: Path, target: Path) -> None:
+    """Shows `source`, with all that is mounted below it, at `target`; raises OSError."""
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    if _libc.mount(bytes(source), bytes(target), None, ctypes.c_ulong(_MS_BIND | _MS_REC), None):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
