@@ -10,10 +10,9 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.worker.jail.watch import TICK_S, tree
+from harness.worker.jail.watch import TICK_S, proc_bytes, tree
 from harness.worker.trial import Trial, Verdict
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def _own_s(pids: Iterable[int]) -> float:
 
 
 def _waited_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = proc_bytes(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return (int(fields[13]) + int(fields[14])) * TICK_S
 
 

@@ -16,6 +16,7 @@ from harness.worker.jail.processes import Child, descendants
 from harness.worker.model import EvaluationRequest
 
 INTERVAL_S, LONGEST_INTERVAL_S = 0.2, 1.0
+_LISTED = Path("/proc/thread-self/children")
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -60,17 +61,28 @@ class Watch(threading.Thread):
 
 def tree(root: int) -> dict[int, int]:
     """How many threads the process and each of its descendants has; empty when it has ended."""
-    listed = Path("/proc/thread-self/children").exists()  # not all kernels list children
+    listed = _LISTED.exists()  # not all kernels list children
     found: dict[int, int] = {}
     waiting = [root] if listed else [root, *descendants(root)]
     while waiting:
         pid = waiting.pop()
         with contextlib.suppress(OSError):  # it has just ended
-            threads = list(Path(f"/proc/{pid}/task").iterdir())
+            threads = [entry.name for entry in Path(f"/proc/{pid}/task").iterdir()]
             found[pid] = len(threads)
             for thread in threads if listed else ():
-                waiting += map(int, (thread / "children").read_text().split())
+                waiting += map(int, proc_bytes(f"/proc/{pid}/task/{thread}/children").split())
     return found
+
+
+def proc_bytes(path: str) -> bytes:
+    """What a file of /proc says: several times as quick as by `Path`. Raises OSError."""
+    text, fd = b"", os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while part := os.read(fd, 1 << 16):  # a page at a time
+            text += part
+    finally:
+        os.close(fd)
+    return text
 
 
 def _cpu_s(pid: int) -> float:
