@@ -51,15 +51,22 @@ def content_of(body: Element) -> Element:
 
 
 def _landmark(body: Element) -> Element | None:
-    everything = list(body.walk())
-    rest = body.size - sum(e.size for e in everything if e.tag in ("aside", "footer", "header"))
-    mains = [e for e in everything if e.tag == "main" or e.attributes.get("role") == "main"]
-    articles = [e for e in everything if e.tag == "article"]
-    candidates = mains if len(mains) == 1 else []
-    candidates += articles if len(articles) == 1 else []
-    for name in _CONTENT_NAMES:
-        found = [e for e in everything if e.tag not in ("body", "span", "a", "p", "td") and name in _names(e)]
-        candidates += found if len(found) == 1 else []
+    rest = body.size
+    found: dict[str, list[Element]] = {name: [] for name in ("<main>", "<article>", *_CONTENT_NAMES)}
+    for element in body.walk():
+        tag = element.tag
+        if tag in ("aside", "footer", "header"):
+            rest -= element.size
+        elif tag == "main" or element.attributes.get("role") == "main":
+            found["<main>"].append(element)
+        elif tag == "article":
+            found["<article>"].append(element)
+        if element.attributes and tag not in ("body", "span", "a", "p", "td"):
+            for name in _names(element):
+                if name in found:
+                    found[name].append(element)
+    # What a page has several of is no landmark.
+    candidates = [elements[0] for elements in found.values() if len(elements) == 1]
     return next((e for e in candidates if e.size and e.size >= _ENOUGH * rest), None)
 
 
@@ -73,7 +80,9 @@ def _beside(element: Element, total: int) -> bool:
 
 def _named(element: Element, pattern: re.Pattern[str], total: int) -> bool:
     """Whether a class or the id says so; never true for an element with most of the text in it."""
-    if element.tag in ("body", "main", "article", "h1") or element.size >= max(1.0, _TOO_MUCH * total):
+    if not element.attributes or element.tag in ("body", "main", "article", "h1"):
+        return False
+    if element.size >= max(1.0, _TOO_MUCH * total):
         return False
     return any(pattern.fullmatch(name) for name in _names(element))
 
