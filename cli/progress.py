@@ -24,6 +24,7 @@ def ingest_progress(title: str) -> Iterator[Callable[[Step], None]]:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[counts]}"),
         TextColumn("{task.fields[path]}", style="dim", markup=False),
     )
     progress = Progress(*columns, console=console, transient=True)
@@ -40,8 +41,14 @@ def ingest_progress(title: str) -> Iterator[Callable[[Step], None]]:
                 progress.start()
             else:
                 note(f"{title} ({step.total} files)")
-            task = progress.add_task(title, total=step.total, path="")
-        progress.update(task, completed=step.done, total=step.total, path=clean(step.path[-60:]))
+            task = progress.add_task(title, total=step.total, path="", counts="")
+        progress.update(
+            task,
+            completed=step.done,
+            total=step.total,
+            path=clean(step.path[-60:]),
+            counts=_counts(step),
+        )
 
     try:
         yield callback
@@ -79,6 +86,12 @@ def steps(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     finally:
         if progress.live.is_started:
             progress.stop()
+
+
+def _counts(step: Step) -> str:
+    """Pages, where there are some, and passages so far."""
+    pages = f"{step.pages} pages, " if step.pages else ""
+    return f"{pages}{step.chunks} passages"
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _MAGIC = (
-    (b"%PDF-", ".pdf"),
     (b"PK\x03\x04", ".zip"),
     (b"\x1f\x8b", ".gz"),
     (b"\x7fELF", "compiled program"),
@@ -25,7 +24,7 @@ _MAGIC = (
     (b"SQLite format 3", "SQLite database"),
 )
 # Formats that need a reader of their own; taking them as plain text would store markup, not content.
-_NEEDS_READER = {".pdf", ".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
+_NEEDS_READER = {".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
 
 
 def read_bytes(path: Path, max_bytes: int, first: int | None = None) -> bytes:

@@ -55,7 +55,6 @@ def test_what_cannot_be_text_is_repaired_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("data", "name", "message"),
     [
-        (b"%PDF-1.7 ...", "a.txt", "no loader for .pdf"),
         (b"\x7fELF\x02\x01", "a", "binary file"),
         (bytes(range(256)) * 10, "a.txt", "binary file"),
     ],
