@@ -10,7 +10,7 @@ from typing import Any
 
 from ingest.document import FileContent, LoadedDocument, Loader
 from ingest.errors import Unreadable
-from ingest.loaders.markdown import find_headings
+from ingest.loaders.markdown import find_headings, plain_line
 from ingest.rendering import MarkdownWriter, clean
 
 _IMAGE = re.compile(
@@ -63,6 +63,7 @@ class NotebookLoader(Loader):
         document = writer.document(top or file.path.stem)
         document.meta = {"language": language}
         document.notes = list(file.notes)
+        document.plain = plain_line
         return document
 
 

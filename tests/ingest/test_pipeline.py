@@ -208,7 +208,7 @@ def test_bad_files_are_named_and_the_rest_continues(kb: KnowledgeBase, corpus: P
     errors = {Path(f["path"]).name: f["error"] for f in report.failed}
     assert errors["empty.md"] == "empty file"
     assert errors["binary.md"] == "binary file"
-    assert errors["paper.pdf"] == "no loader for .pdf"
+    assert errors["paper.pdf"] == "truncated PDF: its end is missing"
     assert errors["data.csv"] == "no loader for .csv"
     assert "not valid YAML" in errors["bad.md"]
     assert "too large" in errors["huge.txt"]
