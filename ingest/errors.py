@@ -29,3 +29,7 @@ class Unsupported(Unreadable):
 
 class SourceFileInvalid(IngestError):
     """A `kernelevolve-source.toml` does not parse or has unknown keys."""
+
+
+class RunNotIngestible(IngestError):
+    """A run that does not exist, or has nothing to learn from."""

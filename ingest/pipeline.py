@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import select
@@ -28,7 +28,8 @@ from ingest.loaders.markdown import KINDS
 from ingest.reading import read_bytes
 from ingest.registry import content_of, load_file, loaders
 from ingest.report import IngestReport, Progress, ProgressCallback
-from ingest.scope_files import VISIBILITIES, Facts, ScopeFiles
+from ingest.runs import PREFIX, RunFolder, names_run, write_run
+from ingest.scope_files import LOCAL_ONLY, VISIBILITIES, Facts, ScopeFiles
 from ingest.twins import find_twins
 from kb import KnowledgeBase
 from kb import scope as scopes
@@ -61,7 +62,8 @@ def ingest_paths(
     retry_failed: bool = False,
     progress: ProgressCallback | None = None,
 ) -> IngestReport:
-    """Bring the knowledge base in line with files, folders, archives and patterns such as `docs/**/*.md`.
+    """Bring the knowledge base in line with files, folders, archives and patterns such as `docs/**/*.md`;
+    `run:ID` stands for the best kernels of a run.
 
     `scope` is the label of documents that do not name one in their front matter, `defaults` may have their
     kind, language and version, `visibility` is "shared" or "local-only". What is not said of a known source
@@ -74,7 +76,8 @@ def ingest_paths(
     """
     said = Said(visibility, scopes.normalise(scope) if scope else None, dict(defaults or {}))
     _check(said)
-    roots = [_root(str(path)) for path in paths]
+    roots = [_root(str(path)) for path in paths if not names_run(path)]
+    searches = [str(path).removeprefix(PREFIX) for path in paths if names_run(path)]
     run = Ingestion(kb, progress=progress)
     with run.exclusive():
         if retry_failed:
@@ -82,6 +85,8 @@ def ingest_paths(
         else:
             for folder, pattern in roots:
                 run.add(folder, said, pattern)
+            for search in searches:
+                run.add_run(write_run(kb, search), said)
         return run.finish()
 
 
@@ -143,6 +148,13 @@ class Ingestion:
     def add_library(self, root: Path, name: str, without: Sequence[str]) -> int:
         """A source that keeps its identity when its root moves; `without` names files at the root."""
         return self._collector.add(root, Said("shared"), key=name, name=name, without=without)
+
+    def add_run(self, written: RunFolder, said: Said) -> int:
+        """The kernels of a run; they hold for its target and stay here where what made them must."""
+        visibility = LOCAL_ONLY if written.local_only else said.visibility
+        said = replace(said, visibility=visibility, scope=said.scope or written.target)
+        key = f"{PREFIX}{written.run_id}"
+        return self._collector.add(written.folder.resolve(), said, key=key, name=key)
 
     def add_unfinished(self, roots: Sequence[Path]) -> None:
         """Collect the documents at or below `roots` (all without) that are not stored yet."""

@@ -11,7 +11,8 @@ from typing import Any
 class Hit:
     """One retrieved passage.
 
-    `meta` is its document's front matter; `why` names lexical terms, similarity and scope.
+    `meta` is what its document says of itself; `why` names lexical terms, similarity and scope. The JSON of a
+    kernel's passage has its `measurements`, too.
     """
 
     rank: int
@@ -32,7 +33,16 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
-        return {k: v for k, v in data.items() if k not in ("meta", "local_only")}
+        own = {"measurements": self.measurements} if self.measurements else {}
+        return {k: v for k, v in data.items() if k not in ("meta", "local_only")} | own
+
+    @property
+    def measurements(self) -> list[dict[str, Any]]:
+        """What was measured of a kernel's source, the fastest first; see `ingest.measurements`."""
+        found = self.meta.get("measurements")  # front matter may say so, too: anybody's, of any type
+        if self.kind != "kernel" or not isinstance(found, list):
+            return []
+        return [record for record in found if isinstance(record, dict)]
 
 
 @dataclass(frozen=True)

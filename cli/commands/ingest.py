@@ -29,7 +29,8 @@ def ingest(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files, folders, archives (zip, tar), patterns ('docs/**/*.md').", show_default=False
+            help="Files, folders, archives (zip, tar), patterns ('docs/**/*.md'), run:ID for a run's kernels.",
+            show_default=False,
         ),
     ] = None,
     scope: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,7 +42,20 @@ def query(
         console.print(f"{hit.rank}. {clean(hit.citation)}", style="bold", markup=False, soft_wrap=True)
         about = f"   {hit.kind}, score {hit.score:.3f}, kb open {hit.chunk_id[:12]}"
         console.print(about, style="dim", markup=False, highlight=False)
+        if measured := hit.measurements:
+            console.print(f"   measured: {clean(_summary(measured))}", style="dim", markup=False)
         lines = clean(hit.text).strip().splitlines()
         shown = [f"   {line}" for line in lines[:8]] + (["   …"] if len(lines) > 8 else [])
         console.print("\n".join(shown), markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(result.hits)} passages in {result.elapsed_ms:.0f} ms", style="dim", markup=False)
+
+
+def _summary(measurements: list[dict[str, Any]]) -> str:
+    """The best one in words, and how many there are."""
+    best = measurements[0]
+    parts = [str(best[key]) for key in ("target", "shape") if best.get(key)]
+    for key, form in (("time_ms", "{:.4g} ms"), ("speedup", "speedup {:.3g}")):
+        if isinstance(best.get(key), int | float):
+            parts.append(form.format(best[key]))
+    more = f" (and {len(measurements) - 1} more)" if len(measurements) > 1 else ""
+    return ", ".join(parts) + more

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 from ingest.document import FileContent, LoadedDocument, LoadedSection, Loader
 from ingest.loaders.c_scan import definitions
 from ingest.loaders.markdown import SEPARATOR
+from ingest.measurements import attach, tables_beside
 
 _SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".cl", ".inl"}
 _KERNEL = re.compile(
@@ -21,7 +24,8 @@ _LANGUAGES = (
 
 
 class CLoader(Loader):
-    """Kind `kernel` where a kernel is defined. `meta` holds `language` and the names of the `kernels`.
+    """Kind `kernel` where a kernel is defined. `meta` holds `language` and the names of the `kernels`; with
+    times beside the source also `measurements` and `best_speedup`.
 
     Each section is the file's own lines, with the comment above them.
     """
@@ -50,13 +54,18 @@ class CLoader(Loader):
         if not balanced:
             notes.append("braces do not balance; some definitions are cut by lines")
         kernels = list(dict.fromkeys(d.entry for d in found if d.entry))
+        meta: dict[str, Any] = {"language": _language(file)} | ({"kernels": kernels} if kernels else {})
+        attach(meta, file.path, file.root, kernels)
         return LoadedDocument(
             title=title,
             sections=sections,
-            kind="kernel" if _KERNEL.search(file.text) else "document",
-            meta={"language": _language(file)} | ({"kernels": kernels} if kernels else {}),
+            kind="kernel" if "measurements" in meta or _KERNEL.search(file.text) else "document",
+            meta=meta,
             notes=notes,
         )
+
+    def dependencies(self, path: Path, root: Path) -> list[Path]:
+        return tables_beside(path, root)
 
 
 def _language(file: FileContent) -> str:

@@ -47,6 +47,7 @@ _NOT_FUNCTIONS = {
 _NO_FUNCTION = re.compile(r"(?:using|typedef|return|else|goto)\b")
 _ENTRY = re.compile(r"\b(__global__|__kernel|kernel(?=\s+void\b))")
 _ARGUMENT_CHARACTERS = 100
+_MAX_NESTING = 3  # types within types that are looked into
 _LARGE = 1600  # characters; the members of a larger type get sections of their own
 
 
@@ -166,7 +167,7 @@ class _Scan:
             return
         heading = f"{outer} › {heading}" if outer else heading
         first, last = self._first_line(begin, declaration), self.line_of(closed)
-        if not is_type or closed - opened <= _LARGE:
+        if not is_type or closed - opened <= _LARGE or heading.count(" › ") >= _MAX_NESTING:
             yield Definition(first, last, heading, entry)
             return
         after = first

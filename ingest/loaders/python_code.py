@@ -10,11 +10,13 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ingest.blocks import CHUNK_CHARACTERS
 from ingest.document import FileContent, LoadedDocument, LoadedSection, Loader
 from ingest.loaders.kernel_languages import kernel_names, language_of
 from ingest.loaders.rst.inline import without_roles
+from ingest.measurements import attach, tables_beside
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = _Function | ast.ClassDef
@@ -25,7 +27,7 @@ class PythonLoader(Loader):
     """Python sources and stubs that parse; others are cut by lines, with a note that says why.
 
     `meta` holds `module`, `language`, the first line of the module's documentation as `summary`, and the
-    names of the `kernels`.
+    names of the `kernels`; with times beside the source also `measurements` and `best_speedup`.
     """
 
     name = "python"
@@ -47,20 +49,24 @@ class PythonLoader(Loader):
             return LoadedDocument(title=module, sections=[whole], notes=[*file.notes, note])
         kernels = kernel_names(tree)
         doc = ast.get_docstring(tree) or ""
-        meta = {
+        meta: dict[str, Any] = {
             "language": language_of(tree, kernels) or "python",
             "module": module,
             "summary": doc.strip().partition("\n")[0],
             "kernels": sorted(kernels),
         }
+        attach(meta, file.path, file.root, kernels)
         return LoadedDocument(
             title=module,
             sections=_Sections(tree, lines, module).all(),
-            kind="kernel" if kernels else "document",
+            kind="kernel" if kernels or "measurements" in meta else "document",
             meta={key: value for key, value in meta.items() if value},
             notes=list(file.notes),
             plain=without_roles,
         )
+
+    def dependencies(self, path: Path, root: Path) -> list[Path]:
+        return tables_beside(path, root)
 
 
 def module_name(path: Path, root: Path | None) -> str:

@@ -167,11 +167,11 @@ def test_a_stray_brace_costs_its_definition_alone() -> None:
 
 def test_large_files_take_linear_time() -> None:
     for text in (
-        "void first() {\n" + "if (x) { y = 1; }\n" * 50_000 + "}\n" + "void f() {}\n" * 5000,
-        "struct A {\n" * 300 + "int x;\n" * 50_000 + "};\n" * 300,
-        "// c\nint f(int a);\n" * 30_000,
-        "#if A\n{\n" * 30_000,
-        "template<" * 30_000 + "{",
+        "void first() {\n" + "if (x) { y = 1; }\n" * 12_000 + "}\n" + "void f() {}\n" * 2000,
+        "struct A {\n" * 300 + "int x;\n" * 12_000 + "};\n" * 300,
+        "// c\nint f(int a);\n" * 10_000,
+        "#if A\n{\n" * 10_000,
+        "template<" * 10_000 + "{",
     ):
         started = time.monotonic()
         load(text, "k.cpp")
