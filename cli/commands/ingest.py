@@ -29,7 +29,7 @@ def ingest(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files, folders, archives (zip, tar), patterns ('docs/**/*.md'), run:ID for a run's kernels.",
+            help="Files, folders, archives (zip, tar), patterns ('docs/**/*.md'), run:ID for its kernels.",
             show_default=False,
         ),
     ] = None,
