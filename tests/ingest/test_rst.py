@@ -206,6 +206,22 @@ def test_figures_keep_their_words_and_navigation_goes() -> None:
     assert "other" not in text
 
 
+def test_directives_that_are_list_items() -> None:
+    text = text_of(load("- .. note:: Mind\n     this.\n\n- .. code-block:: c\n\n     f();\n\n- plain\n"))
+    assert "**Note**\n  Mind\n  this." in text
+    assert "  ```c\n  f();\n  ```" in text
+    assert "- plain" in text
+
+
+def test_raw_tables_are_kept_and_other_markup_is_not() -> None:
+    row = "<tr><th>Type</th><th>Bits</th></tr><tr><td>f8</td><td>8</td></tr>"
+    document = load(f".. raw:: html\n\n   <table>{row}</table>\n")
+    assert text_of(document) == "| Type | Bits |\n| --- | --- |\n| f8 | 8 |"
+    assert (document.sections[0].start_line, document.sections[0].end_line) == (1, 3)
+    other = load("Text.\n\n.. raw:: html\n\n   <div>Menu</div>\n\n.. raw:: latex\n\n   x\n")
+    assert text_of(other) == "Text."
+
+
 API = """\
 Language
 ========

@@ -20,7 +20,7 @@ class RstLoader(Loader):
     """One section per heading and per documented API object; tables as Markdown, code between fences."""
 
     name = "rst"
-    version = 1
+    version = 2
     priority = 45
 
     def accepts(self, file: FileContent) -> bool:

@@ -41,7 +41,7 @@ _TITLED = {
     "grid-item-card", "exercise", "solution", "prf:theorem",
 }  # fmt: skip
 _DROPPED = {
-    "toctree", "contents", "raw", "highlight", "index", "sectnum", "tabularcolumns", "role", "default-role",
+    "toctree", "contents", "highlight", "index", "sectnum", "tabularcolumns", "role", "default-role",
     "header", "footer", "sectionauthor", "codeauthor", "moduleauthor", "title", "tags", "ghcontributors",
     "program", "default-domain", "local", "section-numbering", "target-notes", "date", "unicode", "replace",
     "bibliography", "youtube", "video", "iframe",
@@ -118,6 +118,20 @@ def _picture(scanner: Scanner, d: Directive) -> None:
         scanner.emit_all([d.place.at(f"{d.name.capitalize()}: {alt}")], d.prefix)
     scanner.scan(d.content, d.prefix, nested=True)
     scanner.emit(Line("", d.last, d.last))
+
+
+def _raw(scanner: Scanner, d: Directive) -> None:
+    """Markup for one output format is layout, but for tables that reStructuredText could not express."""
+    if d.argument.lower() != "html" or not any("<table" in line.text.lower() for line in d.content):
+        return
+    from ingest.html.render import Renderer
+    from ingest.html.tree import parse
+    from ingest.rendering import MarkdownWriter
+
+    writer = MarkdownWriter()
+    Renderer(writer, "").render(parse("\n".join(line.text for line in d.content))[0])
+    text = writer.document("").text or ""
+    scanner.emit_all([Line(line, d.place.first, d.last) for line in text.strip().split("\n")], d.prefix)
 
 
 def _meta(scanner: Scanner, d: Directive) -> None:
@@ -246,6 +260,7 @@ _HANDLERS: dict[str, Callable[[Scanner, Directive], None]] = {
     "flat-table": _list_table,
     "csv-table": _csv_table,
     "autosummary": _autosummary,
+    "raw": _raw,
     "include": _include,
     "literalinclude": _literalinclude,
 }

@@ -147,7 +147,12 @@ class Scanner:
             self.emit(line)
             return i + 1
         if bare == ".." or bare.startswith(".. "):
-            return self._explicit(lines, i, prefix)
+            return self._explicit(line, lines, i, prefix)
+        item = _LIST_ITEM.match(bare)
+        if item and _DIRECTIVE.match(bare[item.end() :]):  # the item is the directive
+            return self._explicit(
+                line.at(" " * (line.indent + item.end()) + bare[item.end() :]), lines, i, prefix
+            )
         if not nested and line.indent == 0:
             used = self._heading(lines, i)
             if used:
@@ -235,9 +240,8 @@ class Scanner:
             self.emit_all(fenced(dedent(block)), prefix + " " * column)
         return max(end, i + 1)
 
-    def _explicit(self, lines: Sequence[Line], i: int, prefix: str) -> int:
-        """A line that begins with two dots, and what is indented under it."""
-        line = lines[i]
+    def _explicit(self, line: Line, lines: Sequence[Line], i: int, prefix: str) -> int:
+        """A line that begins with two dots, and what is indented under it from `i` on."""
         indent = line.indent
         bare = line.text.strip()
         end = indented_after(lines, i + 1, indent)
