@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.target import broken_targets, list_targets
 from harness.targets.cuda_driver import cuda_names
+from harness.targets.toolchain import NAMES
 from harness.worker import environment
 from harness.worker.jail.sandbox import FEATURES
 
@@ -111,6 +112,7 @@ def _targets() -> list[Check]:
         available, reason = target.available()
         compiles, obstacle = (True, "") if available else target.compiles()
         what = str(target.facts.get("device", target.architecture))
+        what += f"; in {', '.join(NAMES.get(name, name) for name in target.languages)}"
         if available:
             detail, hint = f"runs here: {what}", ""
         elif compiles:

@@ -70,11 +70,8 @@ def compiler() -> Compiler:
 
 
 def has_compiler() -> bool:
-    """Whether something here compiles CUDA C++."""
-    try:
-        return bool(compiler().version)
-    except NativeCompileError:
-        return False
+    """Whether something here compiles CUDA C++. Nothing is loaded to find out."""
+    return _nvrtc_path() is not None or find_nvcc() is not None
 
 
 def find_nvcc() -> str | None:
@@ -132,15 +129,21 @@ def _by_nvcc(nvcc: str, source: str, architecture: str, flags: Sequence[str]) ->
 
 
 def _nvrtc() -> ctypes.CDLL | None:
+    path = _nvrtc_path()
+    if path is None:
+        return None
+    for part in path.parent.glob("libnvrtc-builtins*.so*"):  # else it looks for them on the system's path
+        if ".alt." not in part.name:
+            ctypes.CDLL(str(part))
+    return ctypes.CDLL(str(path))
+
+
+def _nvrtc_path() -> Path | None:
     for folder in _library_folders():
         for path in sorted(folder.glob("libnvrtc*.so*"), reverse=True):
             # torch's own copy carries a hash in its name.
-            if not re.fullmatch(r"libnvrtc(-[0-9a-f]{8})?\.so(\.\d+)*", path.name):
-                continue
-            for part in folder.glob("libnvrtc-builtins*.so*"):  # else it looks for them on the system's path
-                if ".alt." not in part.name:
-                    ctypes.CDLL(str(part))
-            return ctypes.CDLL(str(path))
+            if re.fullmatch(r"libnvrtc(-[0-9a-f]{8})?\.so(\.\d+)*", path.name):
+                return path
     return None
 
 

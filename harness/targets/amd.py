@@ -60,7 +60,7 @@ def amd() -> list[Target]:
             name=f"amd:{architecture}",
             vendor="amd",
             architecture=architecture,
-            languages=("triton",),
+            languages=toolchain.languages("amd"),
             limits={**_COMMON, "shared_memory_bytes_per_block": lds, "shared_memory_bytes_per_sm": lds},
             facts=_FACTS[architecture],
             device="cuda",  # what a ROCm build of torch calls it too

@@ -82,7 +82,7 @@ def _target(architecture: str) -> Target:
         name=f"nvidia:{architecture}",
         vendor="nvidia",
         architecture=architecture,
-        languages=("triton", "cuda"),
+        languages=toolchain.languages("nvidia"),
         limits={**_COMMON, **_RESERVED, **_LIMITS[architecture]},
         facts=_FACTS[architecture],
         device="cuda",

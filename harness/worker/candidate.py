@@ -19,6 +19,7 @@ from harness.worker.interpreter import install as interpreter
 from harness.worker.jail import sandbox
 from harness.worker.jail.places import Places
 from harness.worker.loading import load_again
+from harness.worker.profiling.cute import cute_kernels
 from harness.worker.profiling.light import profile_calls
 from harness.worker.profiling.static import KernelFigures
 from harness.worker.values import unpack
@@ -46,6 +47,7 @@ class CandidateServer(Server):
             "configurations": lambda _: interpreter.FINDINGS.configurations(),
             "load_state": self.load_state,
             "save_state": self.save_state,
+            "kernels": lambda _: self.figures.collect(cute_kernels()),
             "profile": self.profile,
             "integrity": lambda _: self.integrity(),
             "executed": self.executed,

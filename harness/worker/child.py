@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.worker import triton_errors
+from harness.worker import cute_errors, triton_errors
 from harness.worker.device.blocks import BlockRunner
 from harness.worker.device.driver import driver, start
 from harness.worker.gradients import ForwardBackward
@@ -103,7 +103,7 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
     lowered = text.lower()
     if isinstance(error, RuntimeError) and "error building extension" in lowered:
         kind = "compile"
-    if not kind and triton_errors.while_compiling(error):
+    if not kind and (triton_errors.while_compiling(error) or cute_errors.while_compiling(error)):
         kind = "compile"
     out_of_memory = ("can't allocate memory", "std::bad_alloc", "out of memory")
     if isinstance(error, MemoryError) or any(words in lowered for words in out_of_memory):
@@ -115,7 +115,7 @@ def error_message(error: BaseException, path: str = "") -> dict[str, Any]:
         text = error.msg
     elif frames:
         where = f" (line {frames[-1].lineno})"
-    said = triton_errors.describe(error, path)
+    said = triton_errors.describe(error, path) or cute_errors.describe(error, path)
     if said is not None:
         text, line = said
         where = f" (line {line})" if line else where

@@ -92,7 +92,7 @@ def facts() -> dict[str, str]:
         "cpu": cpu_name(),
         "os": f"{platform.system()} {platform.release()}",
     }
-    for package in ("torch", "triton"):
+    for package in ("torch", "triton", "nvidia-cutlass-dsl"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -26,6 +26,7 @@ from harness.worker.machine import (
     undisturbed,
 )
 from harness.worker.model import Evaluation, Status
+from harness.worker.packages import missing_package
 from harness.worker.profiling.levels import look_closer, no_profiler
 from harness.worker.rounds import Rounds, check_alias, check_inputs
 from harness.worker.shapes import look_at_other_inputs
@@ -298,5 +299,7 @@ def blame(trial: Trial, failure: ChildFailure) -> None:
         trial.flag(failure.kind, "reject", str(failure))
     elif failure.kind in ("timeout", "compile_error"):
         result.status, result.reason = failure.kind, str(failure)  # type: ignore[assignment]
+    elif missing := missing_package(str(failure)):
+        result.status, result.reason = "harness_error", missing
     else:
         result.status, result.reason = "runtime_error", str(failure)

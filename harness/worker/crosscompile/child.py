@@ -14,6 +14,7 @@ import torch
 from harness.worker.candidate import CandidateServer
 from harness.worker.child import MissingModelNew, load_module, seeded
 from harness.worker.crosscompile import cuda as crosscompile_cuda
+from harness.worker.crosscompile import cute as crosscompile_cute
 from harness.worker.crosscompile import triton_driver as crosscompile_triton
 from harness.worker.crosscompile.device import AbsentDevice, not_followed
 from harness.worker.meta import InvalidProblem
@@ -73,6 +74,7 @@ class CompileServer(CandidateServer):
         device = AbsentDevice(target)
         device.path = str(self.path)
         missing = crosscompile_cuda.install(target, self.path.parent)
+        crosscompile_cute.install(target, message["source"], self.path.parent)
         if target["triton"] is not None:
             crosscompile_triton.install(target, launches)
         arguments = unpack(message["structure"], absent_tensors(message["layout"]))
@@ -93,9 +95,9 @@ class CompileServer(CandidateServer):
             ):
                 raise
             stopped = _where(error, str(self.path))
-        self.figures.grids = launches.grids
+        self.figures.grids = launches.grids | crosscompile_cute.grids()
         return {
-            **self.figures.collect(crosscompile_cuda.extensions()),
+            **self.figures.collect([*crosscompile_cuda.extensions(), *crosscompile_cute.kernels()]),
             "assumed": device.assumed,
             "stopped": stopped,
             "failed": launches.failed,

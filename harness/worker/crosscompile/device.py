@@ -18,6 +18,8 @@ import torch
 from torch._library.custom_ops import OPDEFS
 from torch.overrides import TorchFunctionMode
 
+from harness.worker.crosscompile import dlpack
+
 _DEVICE = torch.device("cuda", 0)
 _META = torch.device("meta")
 _KINDS = ("cuda", "hip")
@@ -139,6 +141,8 @@ _PROPERTIES: dict[Any, Callable[[torch.Tensor], Any]] = {
     T.is_meta.__get__: lambda _: False,  # type: ignore[attr-defined]
     T.get_device: lambda t: 0 if _on_meta(t) else -1,
     T.data_ptr: _address,
+    T.__dlpack__: lambda t: dlpack.capsule(t, _address(t)) if _on_meta(t) else t.__dlpack__(),
+    T.__dlpack_device__: lambda t: dlpack.CUDA if _on_meta(t) else t.__dlpack_device__(),
 }
 
 

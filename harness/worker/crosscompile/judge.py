@@ -16,6 +16,7 @@ from harness.worker.profiling.figures import listed, read_figures
 from harness.worker.side import ChildFailure, Mismatch
 from harness.worker.trial import LOAD_LIMIT_S, Trial, Verdict
 
+_UNCHECKED = ("cuda", "cute", "hip")  # languages whose compilers let too much shared memory pass
 COMPILE_SHARE = 0.75  # of the build limit, after which further configurations are left out
 
 
@@ -118,11 +119,11 @@ def _profile(trial: Trial, target: dict[str, Any], compiled: dict[str, Any]) -> 
 
 
 def _within(figures: dict[str, Any], target: dict[str, Any]) -> None:
-    """Raises Verdict where a CUDA kernel is launched with more shared memory than a block can have (Triton
-    checks its own).
+    """Raises Verdict where a kernel is launched with more shared memory than a block can have (Triton checks
+    its own).
     """
     used, allowed = figures.get("shared_bytes"), target["limits"]["shared_memory_bytes_per_block"]
-    if isinstance(used, int) and used > allowed and figures.get("language") == "cuda":
+    if isinstance(used, int) and used > allowed and figures.get("language") in _UNCHECKED:
         name, where = str(figures.get("name"))[:100], target["architecture"]
         reason = f"{name} needs {used} bytes of shared memory; {where} allows {allowed} per block"
         raise Verdict("compile_error", reason)

@@ -1,9 +1,10 @@
 """In the candidate's child: counts, times and switches off the candidate's own kernels.
 
-What counts as its own: Triton kernels (interpreted or compiled, Inductor's too), functions of libraries that
-it loaded through ctypes from its folder (as `harness.native` does) or as extension modules, launches of a
-driver's library, and operators registered outside of torch's namespaces. They are caught where every caller
-has to pass (a method of the kernel's class): the name under which a candidate keeps a kernel does not matter.
+What counts as its own: Triton kernels (interpreted or compiled, Inductor's too), functions of the CuTe DSL,
+functions of libraries that it loaded through ctypes from its folder (as `harness.native` does) or as
+extension modules, launches of a driver's library, and operators registered outside of torch's namespaces.
+They are caught where every caller has to pass (a method of the kernel's class): the name under which a
+candidate keeps a kernel does not matter.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.worker.evidence import cute
 from harness.worker.evidence.integrity import defined_in
 from harness.worker.evidence.kernel_names import operator_kind
 from harness.worker.jail.places import Places
@@ -84,6 +86,7 @@ class Launches:
         self._mode = mode
         try:
             self._triton()
+            self._cute()
             self._ctypes()
             self._extensions()
             with self._operators():
@@ -144,6 +147,17 @@ class Launches:
                 function = function.fn
             name = "triton:" + str(getattr(function, "__name__", "kernel"))
             return self._launch(name, lambda: run(kernel, *args, **kwargs), lambda: None)
+
+        return launch
+
+    def _cute(self) -> None:
+        for kind, method in cute.launchers():
+            self._replace(kind, method, self._cute_call(vars(kind)[method]))
+
+    def _cute_call(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(function: Any, *args: Any, **kwargs: Any) -> Any:
+            name = cute.name_of(function)
+            return self._launch(name, lambda: run(function, *args, **kwargs), lambda: cute.SUCCESS)
 
         return launch
 

@@ -32,6 +32,8 @@ _NO_WORK |= {
     "nelement",
     "cuda",
     "cpu",
+    "__dlpack__",
+    "__dlpack_device__",
     "__repr__",
     "__format__",
     "__hash__",

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from harness.worker.jail.places import Places
+from harness.worker.packages import package_folders
 
 Change = tuple[str, str]  # rule, detail
 
@@ -221,6 +222,7 @@ def _library_folders() -> tuple[str, ...]:
     folders = {str(Path(file).resolve().parent) for file in files if file}
     folders |= {p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")}
     folders |= {str(Path(inspect.__file__).parent), str(Path(__file__).resolve().parents[2])}
+    folders |= package_folders()
     return (*sorted(folder + "/" for folder in folders), "<frozen ")
 
 

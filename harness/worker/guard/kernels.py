@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.worker.guard.flow import FUNCTIONS, Flow
-from harness.worker.guard.values import Own, Path, Template, Text, paths, texts
+from harness.worker.guard.values import Instance, Own, Path, Template, Text, Values, paths, texts
 
 _TRITON = (
     "triton.jit",
@@ -21,6 +21,13 @@ _NATIVE = (
     *("harness.native.load_cpp", "torch.utils.cpp_extension.load_inline", "torch.utils.cpp_extension.load"),
     *("ctypes.CDLL", "ctypes.cdll.LoadLibrary", "harness.native."),
 )
+# The CuTe DSL, by the names under which its package offers its decorators.
+_CUTE_DECORATORS = tuple(
+    f"cutlass.{place}.{kind}"
+    for place in ("cute", "cute.experimental", "cutlass_dsl.CuTeDSL", "cutlass_dsl.CuteExperimentalDSL")
+    for kind in ("kernel", "jit")
+)
+_CUTE_COMPILED = ("cutlass.cute.compile", "cutlass.cute.experimental.compile")
 # Kernels that reach a device in ways whose launches the harness neither counts nor stops.
 _OPAQUE = (
     *(
@@ -34,10 +41,9 @@ _OPAQUE = (
         "pyopencl.",
     ),
     *(
-        "cutlass.",
-        "cuda.",
         "jax.",
         "tvm.",
+        "tvm_ffi.",
         "tilelang.",
         "taichi.",
         "mlx.",
@@ -45,6 +51,18 @@ _OPAQUE = (
         "cppyy.",
         "warp.",
     ),
+    # Other parts of CUTLASS and of CUDA Python: the CuTe DSL is followed, and takes its streams from there.
+    *(
+        "cutlass.op.",
+        "cutlass.emit.",
+        "cutlass.backend.",
+        "cutlass.operators.",
+        "cutlass.jax.",
+        "cutlass_cppgen.",
+    ),
+    *("cuda.core.", "cuda.nvrtc", "cuda.bindings.nvrtc", "cuda.bindings.driver.?", "cuda.bindings.runtime.?"),
+    *("cuda.bindings.driver.cuLaunch", "cuda.cuda.cuLaunch", "cuda.bindings.runtime.cudaLaunch"),
+    *("cuda.bindings.driver.cuGraphLaunch", "cuda.bindings.driver.*", "cuda.cuda.*"),
     *(
         "helion.",
         "hip.",
@@ -57,13 +75,15 @@ _OPAQUE = (
 
 @dataclass(frozen=True)
 class Kernels:
-    """`triton` and `native` name what is defined; `opaque` names means whose launches cannot be followed.
+    """`triton`, `cute` and `native` name what is defined; `opaque` names means whose launches cannot be
+    followed.
 
     `conditional`: some launch can be reached from forward, but only under a condition that is no constant.
     `written`: a text in the file defines Triton kernels, for a module that the file writes.
     """
 
     triton: tuple[str, ...] = ()
+    cute: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     conditional: bool = False
@@ -71,28 +91,41 @@ class Kernels:
 
     @property
     def defined(self) -> tuple[str, ...]:
-        return self.triton + self.native
+        return self.triton + self.cute + self.native
 
 
 def find_kernels(flow: Flow) -> Kernels:
     triton: list[str] = []
+    cute: list[str] = []
     native: list[str] = []
     opaque: set[str] = set()
     for node in flow.nodes:
         if isinstance(node, ast.FunctionDef):
-            decorators = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
-            if any(name.startswith(_TRITON) for d in decorators for name in paths(flow.values(d))):
+            if _decorated(flow, node, _TRITON):
                 triton.append(node.name)
+            elif _decorated(flow, node, _CUTE_DECORATORS):
+                cute.append(node.name)
         elif isinstance(node, ast.Call):
             for name in paths(flow.values(node.func)):
-                if name.startswith(_TRITON) and "()" not in name and not _decorates(flow, node):
-                    triton.append(ast.unparse(node.args[0])[:40] if node.args else name)
+                if (
+                    name.startswith(_TRITON + _CUTE_DECORATORS)
+                    and "()" not in name
+                    and not _decorates(flow, node)
+                ):
+                    kernels = triton if name.startswith(_TRITON) else cute
+                    kernels.append(ast.unparse(node.args[0])[:40] if node.args else name)
                 elif name.startswith(_NATIVE) and "()" not in name and _loads_own(flow, node, name):
                     native.append(name.rpartition(".")[2])
         if isinstance(node, ast.Name | ast.Attribute | ast.Import | ast.ImportFrom):
             opaque.update(_opaque(flow, node))
-    conditional = bool(triton or native) and _conditional(flow)
-    return Kernels(tuple(triton), tuple(native), tuple(sorted(opaque)), conditional, _written(flow))
+    conditional = bool(triton or cute or native) and _conditional(flow)
+    defined = tuple(triton), tuple(cute), tuple(native)
+    return Kernels(*defined, tuple(sorted(opaque)), conditional, _written(flow))
+
+
+def _decorated(flow: Flow, function: ast.FunctionDef, names: tuple[str, ...]) -> bool:
+    decorators = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return any(name.startswith(names) for d in decorators for name in paths(flow.values(d)))
 
 
 def _written(flow: Flow) -> bool:
@@ -208,7 +241,20 @@ def _is_launch(flow: Flow, call: ast.Call) -> bool:
         return any(isinstance(v, Own) and isinstance(v.node, ast.FunctionDef) for v in values) or any(
             isinstance(v, Path) and v.name.startswith(_TRITON) for v in values
         )
-    return any(name.startswith(_NATIVE) and "()" in name for name in paths(flow.values(target)))
+    values = flow.values(target)
+    made = (name for name in paths(values) if "()" in name)
+    return any(name.startswith(_NATIVE + _CUTE_COMPILED) for name in made) or any(
+        _decorated(flow, function, _CUTE_DECORATORS) for function in _called(values)
+    )
+
+
+def _called(values: Values) -> Iterator[ast.FunctionDef]:
+    """The functions of this file that calling one of these values runs."""
+    for value in values:
+        if isinstance(value, Own) and isinstance(value.node, ast.FunctionDef):
+            yield value.node
+        elif isinstance(value, Instance):
+            yield from (n for n in value.of.body if isinstance(n, ast.FunctionDef) and n.name == "__call__")
 
 
 def _tests(

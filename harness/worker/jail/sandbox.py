@@ -7,7 +7,6 @@ is missing: the judge decides what a weaker jail means.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import json
 import os
 import resource
@@ -19,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from harness.worker.jail import landlock, places, seccomp
+from harness.worker.packages import package_folders
 
 Report = dict[str, str]
 
@@ -192,17 +192,14 @@ def _unshare(flag: int) -> str:
 
 
 def readable_paths() -> list[str]:
-    """What a candidate may read besides system folders: the interpreter, installed packages (wherever torch
-    and Triton are) and this package.
+    """What a candidate may read besides system folders: the interpreter, installed packages (wherever torch,
+    Triton and the CuTe DSL are) and this package.
     """
     paths = {sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2])}
     paths.update(
         p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") or p.endswith(".zip")
     )
-    for package in ("torch", "triton"):
-        spec = importlib.util.find_spec(package)
-        if spec is not None and spec.origin is not None:
-            paths.add(str(Path(spec.origin).resolve().parents[1]))
+    paths |= package_folders()
     return sorted(p for p in paths if p not in ("", "/") and p != str(Path.home()))
 
 
@@ -244,6 +241,7 @@ def environment(scratch: Path, threads: int) -> dict[str, str]:
         "TORCHINDUCTOR_VEC_ISA_OK": "1",  # else Inductor compiles test programs for seconds, every time
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "CUDA_CACHE_PATH": str(scratch / "cuda"),
+        "CUTE_DSL_CACHE_DIR": str(scratch / "cute"),
         "KERNELEVOLVE_NATIVE_CACHE": str(scratch / "native"),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),

@@ -143,7 +143,7 @@ def figures(kernel: Compiled, limits: dict[str, int], missing: list[str]) -> dic
     }
     counts: Counter[str] = Counter()
     if "amdgcn" in kernel.texts:
-        found, counts = _of_amdgcn(kernel.texts["amdgcn"])
+        found, counts = _of_amdgcn(kernel.texts["amdgcn"], kernel.name)
         entry |= found
     elif "cubin" in kernel.binaries:
         tool = sass.find("cuobjdump")
@@ -166,16 +166,18 @@ def figures(kernel: Compiled, limits: dict[str, int], missing: list[str]) -> dic
     return entry
 
 
-def _of_amdgcn(text: str) -> tuple[dict[str, Any], Counter[str]]:
-    """Figures from the metadata at the end of the assembly, which cover vector and accumulator registers in
-    one number, as they share one file since CDNA 2.
+def _of_amdgcn(text: str, kernel: str) -> tuple[dict[str, Any], Counter[str]]:
+    """Figures of one kernel, from the metadata at the end of the assembly: these cover vector and accumulator
+    registers in one number, as they share one file since CDNA 2.
     """
+    entry = _metadata_of(text, kernel)
+    code = re.search(rf"^{re.escape(kernel)}:.*?^\.Lfunc_end", text, re.MULTILINE | re.DOTALL)
 
-    def number(name: str) -> int:
-        found = re.search(rf"^\s*\.{name}:\s*(\d+)", text, re.MULTILINE)
+    def number(key: str) -> int:
+        found = re.search(rf"^\s*\.{key}:\s*(\d+)", entry, re.MULTILINE)
         return int(found[1]) if found else 0
 
-    counts = Counter(re.findall(r"^\t([a-z]+_[a-z0-9_]+)", text, re.MULTILINE))
+    counts = Counter(re.findall(r"^\t([a-z]+_[a-z0-9_]+)", code[0] if code else text, re.MULTILINE))
     found: dict[str, Any] = {
         "registers": number("vgpr_count"),
         "accumulator_registers": number("agpr_count"),
@@ -185,8 +187,16 @@ def _of_amdgcn(text: str) -> tuple[dict[str, Any], Counter[str]]:
             "scalar_registers": number("sgpr_spill_count"),
         },
         "stack_bytes": number("private_segment_fixed_size"),
+        "shared_bytes": number("group_segment_fixed_size"),
     }
     return found, counts
+
+
+def _metadata_of(text: str, kernel: str) -> str:
+    """One kernel's entry of `amdhsa.kernels`; the whole text where it has none of that name."""
+    named = re.compile(rf"^\s*\.name:\s+{re.escape(kernel)}$", re.MULTILINE)
+    entries = re.split(r"^  - ", text, flags=re.MULTILINE)
+    return next((entry for entry in entries if named.search(entry)), text)
 
 
 def registers_of(binary: bytes) -> int:
@@ -200,8 +210,8 @@ def registers_of(binary: bytes) -> int:
 
 
 class KernelFigures:
-    """Answers a judge's questions about the kernels that were compiled in this process; `grids` tells with
-    which grid one was launched, by its key.
+    """Answers a judge's questions about the kernels that `collect` has found in this process; `grids` tells
+    with which grid one was launched, by its key.
     """
 
     def __init__(self, scratch: Callable[[], Path]) -> None:
@@ -209,7 +219,6 @@ class KernelFigures:
         self._kernels: list[Compiled] = []
         self.grids: dict[str, list[int]] = {}
         self.handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "kernels": lambda _: self.collect(),
             "figures": self.figures,
             "texts": lambda _: self.texts(),
         }
