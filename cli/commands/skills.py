@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The skill library and its measured evidence.", rich_markup_mode="rich")
     group.command("list", epilog="Example: kernelevolve skills list --target cpu")(list_skills)
     group.command("show", epilog="Example: kernelevolve skills show softmax-resident")(show_skill)
+    group.command("candidates", epilog="Example: kernelevolve skills candidates --target nvidia:sm_90")(
+        list_candidates
+    )
     app.add_typer(group, name="skills")
 
 
@@ -69,6 +73,24 @@ def show_skill(
     for entry in skill.evidence:
         table.add_row(*[_cell(entry.get(column)) for column in columns])
     console.print(table)
+
+
+def list_candidates(context: typer.Context, target: OptionalTarget = None, as_json: JsonFlag = False) -> None:
+    """List ingested kernels that beat their baseline: what a skill could be made from."""
+    with knowledge_base(state_of(context)) as kb:
+        from kb.kernels import skill_candidates
+
+        found = skill_candidates(kb, target)
+    if as_json:
+        emit({"candidates": [asdict(record) for record in found]})
+        return
+    from rich.table import Table
+
+    table = Table("kernel", "source", "target", "language", "speedup", box=None, header_style="bold")
+    for record in found:
+        cells = (record.path, record.source, record.target, record.language, f"{record.best_speedup:.3g}")
+        table.add_row(*map(clean, cells))
+    out().print(table if found else "no kernel with a measured speedup; ingest sources with their times")
 
 
 def _summary(skill: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ingest.loaders.timings import TimingsLoader
 from ingest.measurements import Measurement, of_source, parse, tables_beside
 from ingest.runs import write_run
 from kb import KnowledgeBase
+from kb.kernels import skill_candidates
 from kb.tables import Node, PromptUse, Run
 
 DOCUMENTED = {
@@ -127,10 +128,16 @@ def test_measured_sources_are_kernel_records(kb: KnowledgeBase, tmp_path: Path) 
     )
     assert (record.start_line, record.end_line) == (2, 3)
 
+    (candidate,) = skill_candidates(kb)
+    assert (candidate.path, candidate.language, candidate.best_speedup) == ("softmax.py", "triton", 3.0)
+    assert candidate.measurements == measured
+    assert skill_candidates(kb, "tenstorrent:sim") == ([] if candidate.target != "generic" else [candidate])
+
     table.write_text("kernel,time_ms\nsoftmax.py,7\n")
     os.utime(table, ns=(1, 1))
     assert ingest_paths(kb, [root]).updated == 2
     assert ingest_paths(kb, [root]).unchanged == 2
+    assert skill_candidates(kb) == []
     again = next(h for h in kb.query("softmax kernel").hits if h.path == "softmax.py")
     assert again.to_json()["measurements"] == [{"kernel": "softmax.py", "time_ms": 7.0}]
 
