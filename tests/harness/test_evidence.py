@@ -320,6 +320,29 @@ def test_what_is_seen_is_complete_on_every_kind_of_device(tmp_path: Path) -> Non
         assert any(name.startswith("aten::relu") for name in tried.seen["library"])
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_compiled_code_runs_while_it_is_watched(tmp_path: Path, device: str) -> None:
+    """Also where no graph break is allowed, and where operators of its own are watched."""
+
+    @torch.library.custom_op("watched::act", mutates_args=())
+    def act(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+    act.register_fake(torch.empty_like)
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return act(x * 2) + 1
+
+    like = torch.empty(1, device=device)
+    tried = Experiments(run, Places(tmp_path, ()), [like], all_threads=False)
+    for _ in range(2):
+        result = tried.forwards["counted"](torch.tensor([-1.0, 3.0]))
+        assert result.tolist() == [1.0, 7.0]
+        assert tried.seen["launches"]["attempted"] == 1
+        assert {"aten::mul", "aten::add"} <= {name.partition(".")[0] for name in tried.seen["library"]}
+
+
 def test_operators_of_torch_are_nobody_elses() -> None:
     """A mode that sees all operators imports TorchDynamo, for seconds: torch's own are no reason for it."""
     program = """

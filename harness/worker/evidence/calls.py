@@ -7,11 +7,13 @@ profiler (on a GPU) and its dispatch modes take seconds to be imported or initia
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 _PRODUCTS = {"matmul", "__matmul__", "mm", "bmm", "linear", "addmm", "baddbmm", "addmv", "mv", "dot", "inner"}
 _CONVOLUTIONS = {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
@@ -62,6 +64,30 @@ class CallLog(TorchFunctionMode):
             tensors = [a for a in (*args, *(kwargs or {}).values()) if isinstance(a, torch.Tensor)]
             self.operations += count(name, tensors, result)
         return result
+
+
+class OperatorLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """`names` of the operators that were dispatched, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Else torch.compile would not compile within, and raise where no graph break is allowed."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(f"{func.namespace}::{func.__name__}")
+        return func(*args, **(kwargs or {}))
+
+
+def operator_log() -> CallLog | OperatorLog:
+    """Entering a dispatch mode imports TorchDynamo, which takes seconds. Where that is there already, compiled
+    code may run, which it would not in a function mode: Dynamo would follow the mode.
+    """
+    return OperatorLog() if "torch._dynamo" in sys.modules else CallLog()
 
 
 def _product(name: str, tensors: list[torch.Tensor], result: torch.Tensor) -> int:

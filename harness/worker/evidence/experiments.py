@@ -18,7 +18,7 @@ from torch.autograd.profiler import profile
 
 from harness.worker.child import same_memory
 from harness.worker.evidence.ablation import Launches, Loaded, Mode, spoil_free_memory
-from harness.worker.evidence.calls import CallLog
+from harness.worker.evidence.calls import operator_log
 from harness.worker.evidence.kernel_names import operator_kind
 from harness.worker.jail.places import Places
 from harness.worker.values import Unsupported, pack
@@ -73,7 +73,7 @@ class Experiments:
         launches = Launches(self._places, self.loaded)
         self.seen = {}
         if self._like[0].device.type != "cpu":  # torch's profiler would take seconds to start
-            with launches.watched(mode), CallLog() as log:
+            with launches.watched(mode), operator_log() as log:
                 result = self._forward(*arguments)
             called = [name for name in dict.fromkeys(log.names) if operator_kind(name) == "library"]
             watched = {"own_us": 0.0, "library_us": 0.0, "library": called[:_KEPT]}
