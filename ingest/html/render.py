@@ -73,7 +73,7 @@ class Renderer:
             self._flow(element)
 
     def _heading(self, level: int, text: str) -> None:
-        text = text.replace("\n", " ").rstrip("¶# ").strip()
+        text = text.replace("\n", " ").strip("¶§# ")
         if not text:
             return
         self._section, self._left = (level, text), None

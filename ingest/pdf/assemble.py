@@ -111,7 +111,10 @@ def _parted(last: Block, block: Block) -> bool:
     if abs(before.size - after.size) > 0.6 or before.bold != after.bold:
         return False
     text, more = before.text.rstrip(), after.text.lstrip()
-    return not _ENDED.search(text) and more[:1].islower()
+    if _ENDED.search(text):
+        return False
+    full = len(last.lines) > 1 and before.x1 > max(line.x1 for line in last.lines) - 3 * before.size
+    return more[:1].islower() or (full and block.page > last.page and more[:1].isalnum())
 
 
 def _table_before(joined: Sequence[Block], block: Block) -> Table | None:

@@ -14,6 +14,7 @@ from ingest.pdf.regions import reading_order
 from ingest.pdf.tables import Table, gap_table, ruled_tables
 
 _NUMBERED = re.compile(r"(?:\(?\d{1,3}[.)]|\(?[a-z][.)])\s+\S")
+LEADERS = re.compile(r"(?:\s*[.·…_]){4,}\s*\S{1,8}$")  # in a table of contents
 _SENTENCE_END = re.compile(r"[.!?:;…]['\")\]]*$|[。！？：]$")
 
 
@@ -86,8 +87,9 @@ def _blocks_in(lines: list[Line], content: PageContent, page: int, code: bool) -
     at = 0
     while at < len(lines):
         line = lines[at]
-        is_code = code and line.mono
-        if not is_code and len(line.segments) > 1:
+        is_code = code and line.mono and not line.bullet and not _in_sentence(current, lines, at, leading)
+        leads = LEADERS.search(line.text) is not None
+        if not is_code and not leads and len(line.segments) > 1:
             found = gap_table(_until_code(lines[at:], code), content.rules)
             if found is not None:
                 if current is not None:
@@ -96,10 +98,14 @@ def _blocks_in(lines: list[Line], content: PageContent, page: int, code: bool) -
                 yield Block("table", page, table=found[0])
                 at += found[1]
                 continue
-        if current is None or not _continues(current, line, is_code, leading, right):
+        if (
+            current is None
+            or not _continues(current, line, is_code, leading, right)
+            or (current.kind == "text" and _broken(lines, at, leading))
+        ):
             if current is not None:
                 yield current
-            item = line.bullet or _NUMBERED.match(line.text) is not None
+            item = line.bullet or leads or _NUMBERED.match(line.text)
             current = Block("code" if is_code else "item" if item else "text", page)
         current.lines.append(line)
         at += 1
@@ -107,9 +113,36 @@ def _blocks_in(lines: list[Line], content: PageContent, page: int, code: bool) -
         yield current
 
 
+def _in_sentence(block: Block | None, lines: Sequence[Line], at: int, leading: float) -> bool:
+    """Whether a line of names in a code font only continues the sentence of the line before."""
+    if block is None or block.kind == "code" or (at + 1 < len(lines) and lines[at + 1].mono):
+        return False
+    before = block.lines[-1]
+    near = lines[at].baseline - before.baseline < 1.3 * min(leading, 1.3 * before.size)
+    return near and not before.mono and not _SENTENCE_END.search(before.text)
+
+
+def _broken(lines: Sequence[Line], at: int, leading: float) -> bool:
+    """Whether the line before `at` ends on purpose: what follows would have had room on it."""
+    line, before = lines[at], lines[at - 1]
+    if line.text[:1].islower():
+        return False  # in the middle of a sentence
+    if line.bold or line.size > 1.15 * median(x.size for x in lines):
+        return False  # headings are broken by their sense
+    right = max(line.x1, before.x1)
+    for steps in (range(at, min(at + 3, len(lines) - 1)), range(at - 1, max(at - 4, 0), -1)):
+        for i in steps:
+            other = lines[i + 1] if i >= at else lines[i - 1]
+            if abs(other.baseline - lines[i].baseline) > 1.35 * leading:
+                break
+            right = max(right, other.x1)
+    first = line.words[0]
+    return before.x1 + 0.5 * line.size + (first.x1 - first.x0) < right - 0.5 * line.size
+
+
 def _until_code(lines: Sequence[Line], code: bool) -> Sequence[Line]:
-    end = next((i for i, line in enumerate(lines) if code and line.mono), len(lines))
-    return lines[:end]
+    ends = (i for i, x in enumerate(lines) if (code and x.mono) or LEADERS.search(x.text))
+    return lines[: next(ends, len(lines))]
 
 
 def _continues(block: Block, line: Line, is_code: bool, leading: float, right: float) -> bool:
@@ -119,7 +152,7 @@ def _continues(block: Block, line: Line, is_code: bool, leading: float, right: f
         return False
     if is_code:
         return 0 < step < 4 * max(leading, line.size)
-    if line.bullet or _NUMBERED.match(line.text):
+    if line.bullet or _NUMBERED.match(line.text) or LEADERS.search(line.text):
         return False
     if step > max(1.35 * leading, 1.5 * max(line.size, before.size)) and step > 1.35 * line.size:
         return False
@@ -139,7 +172,7 @@ def code_text(lines: Sequence[Line]) -> list[str]:
     width = median([(w.x1 - w.x0) / len(w.text) for w in letters] or [lines[0].size * 0.6]) or 6.0
     left = min(line.x0 for line in lines)
     steps = [b.baseline - a.baseline for a, b in pairwise(lines) if b.baseline > a.baseline]
-    leading = min(steps, default=12.0)
+    leading = median(steps or [12.0])  # so that listings set in double space do not double
     result: list[str] = []
     before: Line | None = None
     for line in lines:

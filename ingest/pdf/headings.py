@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ingest.pdf.blocks import Block
+from ingest.pdf.blocks import LEADERS, Block
 from ingest.pdf.lines import join_lines
 
 _NUMBER = re.compile(r"((?:\d{1,3}|[A-Z])(?:\.\d{1,3})*)\.?\s+(?=[^\W\d_])")
@@ -56,7 +56,13 @@ def find_headings(blocks: Sequence[Block], outline: Sequence[OutlineEntry]) -> d
 
 def _may_be_heading(block: Block) -> bool:
     text = block.text.strip()
-    if len(block.lines) > 3 or len(text) > _MAX_LETTERS or _CAPTION.match(text) or _LABEL.fullmatch(text):
+    if (
+        LEADERS.search(text)
+        or len(block.lines) > 3
+        or len(text) > _MAX_LETTERS
+        or _CAPTION.match(text)
+        or _LABEL.fullmatch(text)
+    ):
         return False
     if block.lines[0].bullet or text.endswith((",", ";")) or (text.endswith(".") and not _NUMBER.match(text)):
         return False

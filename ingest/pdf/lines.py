@@ -112,9 +112,21 @@ def join(words: Iterable[Word]) -> str:
     for word in words:
         if before is not None and (word.spaced or abs(word.x0 - before.x1) > 0.3 * word.size):
             parts.append(" ")
+        elif before is not None and _raised(before, word):
+            parts.append("^")
         parts.append(word.text)
         before = word
     return "".join(parts)
+
+
+def _raised(before: Word, word: Word) -> bool:
+    """A power or the mark of a note: without a sign, 10 to the 6th would read 106."""
+    raised = before.baseline - word.baseline
+    return (
+        word.size < 0.85 * before.size
+        and 0.2 * before.size < raised < 0.8 * before.size
+        and word.text.isalnum()
+    )
 
 
 def join_lines(texts: Sequence[str], known: frozenset[str] = frozenset()) -> str:
@@ -129,7 +141,7 @@ def join_lines(texts: Sequence[str], known: frozenset[str] = frozenset()) -> str
         if tail and head and head[0][0].islower():
             hyphenated = f"{tail[1]}-{head[0]}".lower()
             result = result + text if hyphenated in known else result[:-1] + text
-        elif (_CJK.match(result[-1]) and _CJK.match(text[0])) or re.search(r"[\w/]-$", result):
+        elif (_CJK.match(result[-1]) and _CJK.match(text[0])) or re.search(r"[\w/]-$|\w_$", result):
             result += text
         else:
             result += " " + text

@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from ingest.pdf.drawing import Box, Place, Rule, read_drawing
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfPage, PdfTextPage
@@ -23,8 +24,6 @@ _MONO_NAME = re.compile(
     re.IGNORECASE,
 )
 _BOLD_NAME = re.compile(r"bold|black|heavy|semibold|demi|cmbx|medi(?=-|$)|-bd|,bd", re.IGNORECASE)
-Place = Callable[[float, float], tuple[float, float]]
-Box = tuple[float, float, float, float]
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18  # PDF 32000-1:2008, table 123
 _LIGATURES = dict(
     zip(
@@ -34,7 +33,6 @@ _LIGATURES = dict(
     )
 )
 _HYPHENS = {2, 0xFFFE, 0xAD}  # how pdfium marks the hyphen at a line's end
-_MAX_OBJECTS = 20_000  # more are a drawing, not the lines of a table
 
 
 @dataclass(slots=True)
@@ -54,16 +52,6 @@ class Word:
     turned: bool = False  # written upwards or downwards
 
 
-@dataclass(slots=True)
-class Rule:
-    """A straight line or an edge of a box; `across` for horizontal ones. `at` is y for these, else x."""
-
-    across: bool
-    at: float
-    start: float
-    end: float
-
-
 @dataclass
 class PageContent:
     """`images` is the share of the page that its largest image covers; `unmapped` the share of characters of
@@ -73,6 +61,7 @@ class PageContent:
     width: float
     height: float
     words: list[Word] = field(default_factory=list)
+    dashes: list[Rule] = field(default_factory=list)  # lines as short as a letter
     rules: list[Rule] = field(default_factory=list)
     images: float = 0.0
     unmapped: float = 0.0
@@ -97,7 +86,9 @@ def read_page(page: PdfPage) -> PageContent:
         _read_words(textpage, content, place, turns)
     finally:
         textpage.close()
-    _read_objects(page, content, place)
+    content.rules, content.dashes, content.images = read_drawing(page, place, content.width * content.height)
+    if content.dashes:
+        _draw_underscores(content)
     return content
 
 
@@ -138,14 +129,15 @@ def _read_words(
     word: Word | None = None
     current: int | None = None
     style = _Style(0, False, False, -1)
-    spaced = True
+    spaced, restyled = True, False
+    last: Box = (0.0, 0.0, 0.0, 0.0)
     unmapped = 0
     count = raw.FPDFText_CountChars(handle)
     address = ctypes.cast(handle, ctypes.c_void_p)
     for i in range(count):
         code = code_of(handle, i)
         if code in (32, 13, 10, 9, 160, 0x3000) or 0x2000 <= code <= 0x200A:
-            word, spaced = None, True
+            spaced = True
             continue
         found = object_of(address, i)
         if found is None and code not in _HYPHENS:
@@ -159,7 +151,7 @@ def _read_words(
             if found not in styles:
                 styles[found] = _style_of(found, fonts, turns)
             if styles[found] != style:
-                style, word = styles[found], None
+                style, restyled = styles[found], True
         if style.turn < 0:
             continue
         if code in (0, 0xFFFD) or (0xE000 <= code <= 0xF8FF and not 0xF0A0 <= code <= 0xF0FF):
@@ -167,7 +159,10 @@ def _read_words(
         text = "-" if code in _HYPHENS else _letter(code)
         if not text:
             continue
-        if word is not None and _continues(word, style, (x0, y0, x1, y1)):
+        place_of_char = (x0, y0, x1, y1)
+        near = word is not None and not spaced and _continues(word, last, style, place_of_char)
+        last = place_of_char
+        if word is not None and near and not restyled:
             word.text += text
             word.x0, word.x1 = min(word.x0, x0), max(word.x1, x1)
             word.top, word.bottom = min(word.top, y0), max(word.bottom, y1)
@@ -175,24 +170,25 @@ def _read_words(
         baseline = y1
         if style.turn == 0 and origin_of(handle, i, x_at, y_at):
             baseline = place(x.value, y.value)[1]
-        near = word is not None and not spaced
         word = Word(
             text, x0, x1, y0, y1, baseline, style.size, style.bold, style.mono, not near, style.turn > 0
         )
-        spaced = False
+        spaced = restyled = False
         if -1 < x0 + x1 < 2 * content.width + 2 and -1 < y0 + y1 < 2 * content.height + 2:
             content.words.append(word)
     content.unmapped = unmapped / count if count else 0.0
 
 
-def _continues(word: Word, style: _Style, box: Box) -> bool:
-    """Whether a character follows the word so closely that no blank can be between them."""
+def _continues(word: Word, last: Box, style: _Style, box: Box) -> bool:
+    """Whether a character follows the word so closely that no blank can be between them. The letters of a
+    ligature all have its place.
+    """
     x0, y0, x1, y1 = box
-    reach = 0.22 * style.size
+    reach = 0.22 * max(style.size, word.size)
     if style.turn == 0:
-        return -reach <= x0 - word.x1 <= reach and abs(y1 - word.bottom) < 2 * reach
+        return last[0] - 0.01 <= x0 <= word.x1 + reach and abs(y1 - word.bottom) < 2.5 * reach
     if style.turn == 2:
-        return -reach <= word.x0 - x1 <= reach and abs(y1 - word.bottom) < 2 * reach
+        return word.x0 - reach <= x1 <= last[2] + 0.01 and abs(y1 - word.bottom) < 2.5 * reach
     return max(y0, word.top) - min(y1, word.bottom) <= reach and abs(x0 - word.x0) < 2 * reach
 
 
@@ -241,113 +237,39 @@ def _font_style(font: Any) -> tuple[bool, bool]:
     return bold, bool(flags & _FIXED_PITCH) or bool(_MONO_NAME.search(name))
 
 
-# --- lines and images ---
-
-
-def _read_objects(page: PdfPage, content: PageContent, place: Place) -> None:
-    from pypdfium2 import raw
-
-    area = max(1.0, content.width * content.height)
-    for number, (handle, kind, matrix) in enumerate(_objects(page)):
-        if number > _MAX_OBJECTS:
-            content.rules.clear()
-            return
-        bounds = _bounds(handle, matrix, place)
-        if bounds is None:
+def _draw_underscores(content: PageContent) -> None:
+    """Fonts of TeX have no underscore: it is drawn as a line between two letters, and belongs to the name."""
+    by_start: dict[int, list[Word]] = {}
+    by_end: dict[int, list[Word]] = {}
+    for word in content.words:
+        if not word.turned:
+            by_start.setdefault(round(word.x0), []).append(word)
+            by_end.setdefault(round(word.x1), []).append(word)
+    gone: set[int] = set()
+    for dash in sorted(content.dashes, key=lambda d: -d.start):
+        after = _beside(by_start, dash, dash.end, gone)
+        if after is None:
             continue
-        x0, y0, x1, y1 = bounds
-        if kind == raw.FPDF_PAGEOBJ_IMAGE:
-            content.images = max(content.images, (x1 - x0) * (y1 - y0) / area)
-        elif x1 - x0 < 3 or y1 - y0 < 3:  # a line, or a box as thin as one
-            across = x1 - x0 >= y1 - y0
-            span = (x0, x1) if across else (y0, y1)
-            if span[1] - span[0] > 4:
-                at = (y0 + y1) / 2 if across else (x0 + x1) / 2
-                content.rules.append(Rule(across, at, *span))
+        before = _beside(by_end, dash, dash.start, gone)
+        if before is None:
+            after.text, after.x0 = "_" + after.text, dash.start
+            by_start.setdefault(round(after.x0), []).append(after)
         else:
-            content.rules += _edges(handle, matrix, place)
+            before.text, before.x1 = f"{before.text}_{after.text}", after.x1
+            gone.add(id(after))
+    content.words = [w for w in content.words if id(w) not in gone]
 
 
-def _objects(page: PdfPage) -> Iterator[tuple[Any, int, Any]]:
-    """Paths and images of the page and of the forms in it, each with the matrix of its form (None: none)."""
-    from pypdfium2 import raw
-
-    stack = [
-        (raw.FPDFPage_GetObject(page.raw, i), None, 0) for i in range(raw.FPDFPage_CountObjects(page.raw))
-    ]
-    stack.reverse()
-    while stack:
-        handle, matrix, depth = stack.pop()
-        kind = raw.FPDFPageObj_GetType(handle)
-        if kind == raw.FPDF_PAGEOBJ_FORM and depth < 8:
-            own = raw.FS_MATRIX()
-            raw.FPDFPageObj_GetMatrix(handle, own)
-            inner = own if matrix is None else _product(own, matrix)
-            inside = raw.FPDFFormObj_CountObjects(handle)
-            stack += [(raw.FPDFFormObj_GetObject(handle, i), inner, depth + 1) for i in range(inside)]
-        elif kind in (raw.FPDF_PAGEOBJ_PATH, raw.FPDF_PAGEOBJ_IMAGE):
-            yield handle, kind, matrix
-
-
-def _product(m: Any, n: Any) -> Any:
-    from pypdfium2 import raw
-
-    return raw.FS_MATRIX(
-        m.a * n.a + m.b * n.c, m.a * n.b + m.b * n.d, m.c * n.a + m.d * n.c, m.c * n.b + m.d * n.d,
-        m.e * n.a + m.f * n.c + n.e, m.e * n.b + m.f * n.d + n.f,
-    )  # fmt: skip
-
-
-def _applied(matrix: Any, x: float, y: float) -> tuple[float, float]:
-    if matrix is None:
-        return x, y
-    return matrix.a * x + matrix.c * y + matrix.e, matrix.b * x + matrix.d * y + matrix.f
-
-
-def _bounds(handle: Any, matrix: Any, place: Place) -> Box | None:
-    from pypdfium2 import raw
-
-    left, bottom, right, top = (ctypes.c_float() for _ in range(4))
-    if not raw.FPDFPageObj_GetBounds(handle, left, bottom, right, top):
-        return None
-    a = place(*_applied(matrix, left.value, bottom.value))
-    b = place(*_applied(matrix, right.value, top.value))
-    return min(a[0], b[0]), min(a[1], b[1]), max(a[0], b[0]), max(a[1], b[1])
-
-
-def _edges(handle: Any, form: Any, place: Place) -> Iterator[Rule]:
-    """The straight, axis-parallel pieces of a path; none of one with curves, which draws something else."""
-    from pypdfium2 import raw
-
-    count = raw.FPDFPath_CountSegments(handle)
-    if not 1 < count <= 2000:
-        return
-    own = raw.FS_MATRIX()
-    raw.FPDFPageObj_GetMatrix(handle, own)
-    matrix = own if form is None else _product(own, form)
-    x, y = ctypes.c_float(), ctypes.c_float()
-    start = last = (0.0, 0.0)
-    found: list[Rule] = []
-    for i in range(count):
-        segment = raw.FPDFPath_GetPathSegment(handle, i)
-        kind = raw.FPDFPathSegment_GetType(segment)
-        if kind == raw.FPDF_SEGMENT_BEZIERTO:
-            return
-        raw.FPDFPathSegment_GetPoint(segment, x, y)
-        point = place(*_applied(matrix, x.value, y.value))
-        if kind == raw.FPDF_SEGMENT_MOVETO:
-            start = point
-        else:
-            found += _rule(last, point)
-        if raw.FPDFPathSegment_GetClose(segment):
-            found += _rule(point, start)
-        last = point
-    yield from found
-
-
-def _rule(a: tuple[float, float], b: tuple[float, float]) -> list[Rule]:
-    if abs(a[1] - b[1]) < 0.6 and abs(a[0] - b[0]) > 4:
-        return [Rule(True, (a[1] + b[1]) / 2, min(a[0], b[0]), max(a[0], b[0]))]
-    if abs(a[0] - b[0]) < 0.6 and abs(a[1] - b[1]) > 4:
-        return [Rule(False, (a[0] + b[0]) / 2, min(a[1], b[1]), max(a[1], b[1]))]
-    return []
+def _beside(words: dict[int, list[Word]], dash: Rule, x: float, gone: set[int]) -> Word | None:
+    """A word that begins or ends at `x`, with the line where an underscore would be."""
+    for word in (w for key in (-1, 0, 1) for w in words.get(round(x) + key, ())):
+        edge = min(abs(word.x0 - x), abs(word.x1 - x))
+        low = -0.05 * word.size < dash.at - word.baseline < 0.35 * word.size
+        if (
+            edge < 0.15 * word.size
+            and low
+            and dash.end - dash.start < 0.8 * word.size
+            and id(word) not in gone
+        ):
+            return word
+    return None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ingest.pdf.drawing import Rule
 from ingest.pdf.lines import Line, join, join_lines, lines_of, segments_of
-from ingest.pdf.page import PageContent, Rule, Word
+from ingest.pdf.page import PageContent, Word
 
 _SNAP = 3.0  # points within which lines meet
 _MAX_CROSSINGS = 300_000
@@ -35,21 +36,33 @@ def ruled_tables(content: PageContent) -> tuple[list[Table], set[int]]:
     """Tables between lines, and the ids of the words in them."""
     tables: list[Table] = []
     inside: set[int] = set()
-    for across, down in _connected(content.rules):
-        grid = _Grid.of(across, down)
-        if grid is None:
-            continue
+    for grid in _grids(content.rules):
         words = [w for w in content.words if grid.holds(w) and id(w) not in inside]
         rows = grid.texts(words)
         filled = sum(bool(cell) for row in rows for cell in row)
         full = [row for row in rows if sum(map(bool, row)) > 1]
-        if len(full) < 2 or filled < 0.3 * len(rows) * len(rows[0]):
+        complete = len(rows) == 1 and all(rows[0])  # a header at the end of a page, a row of boxes
+        if not complete and (len(full) < 2 or filled < 0.3 * len(rows) * len(rows[0])):
             continue
         inside |= {id(w) for w in words}
         tables.append(
             Table(grid.xs[0], grid.xs[-1], grid.ys[0], grid.ys[-1], _tidy(rows), grid.xs, grid.head_rows())
         )
     return tables, inside
+
+
+def _grids(rules: Sequence[Rule]) -> Iterator[_Grid]:
+    """Grids of drawn lines, then those that coloured grounds make where there are none."""
+    found: list[_Grid] = []
+    for faint in (False, True):
+        if faint and not any(rule.faint for rule in rules):
+            return
+        usable = [r for r in rules if (faint or not r.faint) and not any(grid.has(r) for grid in found)]
+        for across, down in _connected(usable):
+            grid = _Grid.of(across, down)
+            if grid is not None:
+                found.append(grid)
+                yield grid
 
 
 def _connected(rules: Sequence[Rule]) -> list[tuple[list[Rule], list[Rule]]]:
@@ -111,7 +124,7 @@ class _Grid:
         xs = [left] * (xs[0] - left > 8) + xs + [right] * (right - xs[-1] > 8)
         top, bottom = min(r.start for r in down), max(r.end for r in down)
         ys = [top] * (ys[0] - top > 8) + ys + [bottom] * (bottom - ys[-1] > 8)
-        if len(xs) < 3 or len(ys) < 3:
+        if len(xs) < 3 or len(ys) < 2:
             return None
         owner: dict[tuple[int, int], tuple[int, int]] = {}
         for i in range(len(ys) - 1):
@@ -120,6 +133,11 @@ class _Grid:
                 beside = j > 0 and not _drawn(down, xs[j], ys[i], ys[i + 1])
                 owner[i, j] = owner[i, j - 1] if beside else owner[i - 1, j] if above else (i, j)
         return cls(xs, ys, owner)
+
+    def has(self, rule: Rule) -> bool:
+        middle = (rule.start + rule.end) / 2
+        x, y = (middle, rule.at) if rule.across else (rule.at, middle)
+        return self.xs[0] - 2 <= x <= self.xs[-1] + 2 and self.ys[0] - 2 <= y <= self.ys[-1] + 2
 
     def holds(self, word: Word) -> bool:
         x, y = (word.x0 + word.x1) / 2, (word.top + word.bottom) / 2
@@ -265,7 +283,7 @@ def _gap_rows(
     lines: Sequence[Line], columns: Sequence[tuple[float, float]], rules: Sequence[Rule]
 ) -> list[list[str]]:
     starts = [start for start, _ in columns]
-    between = [r.at for r in rules if r.across and lines[0].top < r.at < lines[-1].bottom]
+    between = [r.at for r in rules if r.across and not r.faint and lines[0].top < r.at < lines[-1].bottom]
     separated = len(between) > 2  # lines between all rows, not only below the header
     rows: list[list[list[str]]] = []
     before: Line | None = None

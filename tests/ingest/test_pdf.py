@@ -20,6 +20,7 @@ from ingest.registry import content_of, loader_for
 from kb import KnowledgeBase
 
 FONTS = {"plain": "Helvetica", "bold": "Helvetica-Bold", "mono": "Courier"}
+LIGATURE = "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding<</Type/Encoding/Differences[222/fi]>>>>"
 WIDTH, HEIGHT = 612, 792
 
 
@@ -84,7 +85,7 @@ class Pdf:
 
         add("")  # the catalogue, known last
         add("")  # the page tree
-        fonts = " ".join(
+        fonts = f"/ligature {add(LIGATURE)} 0 R " + " ".join(
             f"/{key} {add(f'<</Type/Font/Subtype/Type1/BaseFont/{name}/Encoding/WinAnsiEncoding>>')} 0 R"
             for key, name in FONTS.items()
         )
@@ -319,6 +320,15 @@ def test_code_keeps_its_indentation() -> None:
     pdf.lines(72, 200, ["And some more words follow after the listing, enough of them to be text."])
     code = "```\nfor i in range(n):\n    if x[i] > 0:\n        total += x[i]\n\nprint(total)\n```"
     assert f":\n\n{code}\n\nAnd" in text(pdf)
+
+
+def test_ligatures_powers_and_underscores_that_are_drawn() -> None:
+    pdf = Pdf().page().text(72, 80, "speci\xdec names are found by", font="ligature")
+    pdf.text(72, 92, "asn").line(88.3, 93, 91.5, 93).text(91.7, 92, "node in less than 10").text(
+        182.3, 88, "6", 6
+    )
+    pdf.text(190, 92, "steps")
+    assert text(pdf) == "specific names are found by asn_node in less than 10^6 steps"
 
 
 def test_lists_are_items() -> None:
