@@ -15,7 +15,7 @@ from ingest.document import LoadedDocument, LoadedSection
 from kb.documents import NewChunk, NewSection
 from kb.embedding import Embedder
 
-VERSION = 2  # raise it when the same sections would give other chunks: all files are then read again
+VERSION = 3  # raise it when the same sections would give other chunks: all files are then read again
 _BREADCRUMB_CHARACTERS = 200
 _SEPARATOR = " › "
 
@@ -23,19 +23,17 @@ _SEPARATOR = " › "
 def chunk_document(
     document: LoadedDocument, lines: Sequence[str], embedder: Embedder
 ) -> tuple[list[NewSection], list[NewChunk]]:
-    """Cut every section; `lines` are the document's lines. Sections without text yield no chunk."""
+    """Cut every section; `lines` are the document's lines. Sections without text are left out."""
+    cuts = [(section, list(_cut(section, lines))) for section in document.sections]
+    cuts = [(section, spans) for section, spans in cuts if spans]
     sections = [
         NewSection(
             s.heading_path, s.start_line, s.end_line,
             s.page or document.page_of(s.start_line), rendered=s.text is not None,
         )
-        for s in document.sections
+        for s, _ in cuts
     ]  # fmt: skip
-    spans = [
-        (index, section, span)
-        for index, section in enumerate(document.sections)
-        for span in _cut(section, lines)
-    ]
+    spans = [(index, section, span) for index, (section, found) in enumerate(cuts) for span in found]
     crumbs = [breadcrumb(document.title, section.heading_path) for _, section, _ in spans]
     passages = _passages([span.text for _, _, span in spans], crumbs, embedder, document.plain)
     chunks = [

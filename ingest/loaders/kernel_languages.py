@@ -40,31 +40,32 @@ _CALLS = {
 }
 
 
-def kernel_names(tree: ast.Module) -> dict[str, str]:
-    """The functions that are kernels, by name, with their language ("" where nothing tells it)."""
-    aliases = _aliases(tree)
-    found: dict[str, str] = {}
+def kernels_of(tree: ast.Module) -> tuple[dict[str, str], str | None]:
+    """The functions that are kernels, by name, with their language ("" where nothing tells it); and the
+    language of the file: that of most kernels, else of the imports, None for plain Python.
+    """
+    aliases: dict[str, str] = {}
+    decorated: list[tuple[str, str]] = []
+    kernels: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for decorator in node.decorator_list:
-                language = _of_decorator(_dotted(decorator), aliases)
-                if language is not None and not found.get(node.name):
-                    found[node.name] = language
+            decorated += [(node.name, _dotted(decorator)) for decorator in node.decorator_list]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            aliases.update(_imported(node))
         elif isinstance(node, ast.Call):
             last = _dotted(node.func).rpartition(".")[2]
-            if last in _CALLS and not found.get(last):
-                found[last] = _CALLS[last]
-    return found
-
-
-def language_of(tree: ast.Module, kernels: dict[str, str]) -> str | None:
-    """That of most kernels, else of the imports; None for plain Python."""
+            if last in _CALLS:
+                kernels[last] = _CALLS[last]
+    for name, decorator in decorated:
+        language = _of_decorator(decorator, aliases)
+        if language is not None and not kernels.get(name):
+            kernels[name] = language
     languages = [x for x in kernels.values() if x] or [
-        x for x in map(_of_module, _aliases(tree).values()) if x is not None
+        x for x in map(_of_module, aliases.values()) if x is not None
     ]
     # Of several equally frequent ones the more special: its module lies inside the other's.
     depth = {x: max(m.count(".") for m, own in _MODULES.items() if own == x) for x in set(languages)}
-    return max(sorted(depth), key=lambda x: (languages.count(x), depth[x]), default=None)
+    return kernels, max(sorted(depth), key=lambda x: (languages.count(x), depth[x]), default=None)
 
 
 def _of_decorator(name: str, aliases: dict[str, str]) -> str | None:
@@ -83,23 +84,19 @@ def _of_module(name: str) -> str | None:
     return _MODULES[max(matching, key=len)] if matching else None
 
 
-def _aliases(tree: ast.Module) -> dict[str, str]:
-    """Local names with the full names that imports anywhere in the file give them."""
-    return dict(_imports(tree))
-
-
-def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                if name.asname:
-                    yield name.asname, name.name
-                else:  # `import a.b` binds `a`, but says that `a.b` is used
-                    yield name.name.partition(".")[0], name.name.partition(".")[0]
-                    yield name.name, name.name
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Local names with the full names that the import gives them."""
+    if isinstance(node, ast.ImportFrom):
+        if node.module and not node.level:
             for name in node.names:
                 yield name.asname or name.name, f"{node.module}.{name.name}"
+        return
+    for name in node.names:
+        if name.asname:
+            yield name.asname, name.name
+        else:  # `import a.b` binds `a`, but says that `a.b` is used
+            yield name.name.partition(".")[0], name.name.partition(".")[0]
+            yield name.name, name.name
 
 
 def _dotted(node: ast.expr) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ingest.blocks import CHUNK_CHARACTERS
 from ingest.document import FileContent, LoadedDocument, LoadedSection, Loader
-from ingest.loaders.kernel_languages import kernel_names, language_of
+from ingest.loaders.kernel_languages import kernels_of
 from ingest.loaders.rst.inline import without_roles
 from ingest.measurements import attach, tables_beside
 
@@ -47,10 +47,10 @@ class PythonLoader(Loader):
             note = f"not valid Python ({reason}); cut by lines instead of by definitions"
             whole = LoadedSection(module, 1, max(1, len(lines)))
             return LoadedDocument(title=module, sections=[whole], notes=[*file.notes, note])
-        kernels = kernel_names(tree)
+        kernels, language = kernels_of(tree)
         doc = ast.get_docstring(tree) or ""
         meta: dict[str, Any] = {
-            "language": language_of(tree, kernels) or "python",
+            "language": language or "python",
             "module": module,
             "summary": doc.strip().partition("\n")[0],
             "kernels": sorted(kernels),

@@ -151,6 +151,15 @@ def test_passages_hold_words_where_the_loader_says_how(embedder: Any) -> None:
     assert chunk.passages == ("T › k\nx",)
 
 
+def test_sections_without_text_are_left_out(embedder: Any) -> None:
+    document = LoadedDocument(
+        "T", [LoadedSection("a", 1, 1), LoadedSection("b", 2, 3), LoadedSection("c", 4, 4)]
+    )
+    sections, chunks = chunk_document(document, ["x", "", " ", "y"], embedder)
+    assert [s.heading_path for s in sections] == ["a", "c"]
+    assert [(c.section, c.text) for c in chunks] == [(0, "x"), (1, "y")]
+
+
 def test_rendered_section_cites_its_lines(embedder: Any) -> None:
     document = LoadedDocument("T", [LoadedSection("k", 7, 9, text="rendered\n\ntext")])
     _, chunks = chunk_document(document, [""] * 20, embedder)
