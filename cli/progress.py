@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from cli.output import clean, err, note
 if TYPE_CHECKING:
     from ingest import IngestReport
     from ingest import Progress as Step
+
+_SHOWN = 50  # failures that are spelt out
+_TELL_EVERY_S = 15.0  # where there is no terminal: a log should show that it goes on
 
 
 @contextlib.contextmanager
@@ -24,37 +28,44 @@ def ingest_progress(title: str) -> Iterator[Callable[[Step], None]]:
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[counts]}"),
+        TextColumn("{task.fields[rates]}"),
         TextColumn("{task.fields[path]}", style="dim", markup=False),
     )
     progress = Progress(*columns, console=console, transient=True)
     task: Any = None
+    started = told = 0.0
 
     def callback(step: Step) -> None:
-        nonlocal task
+        nonlocal task, started, told
         if step.message:
             note(step.message)
         if not step.total:
             return
         if task is None:
+            started = told = time.monotonic()
             if console.is_terminal:
                 progress.start()
             else:
                 note(f"{title} ({step.total} files)")
-            task = progress.add_task(title, total=step.total, path="", counts="")
-        progress.update(
-            task,
-            completed=step.done,
-            total=step.total,
-            path=clean(step.path[-60:]),
-            counts=_counts(step),
-        )
+            task = progress.add_task(title, total=step.total, path="", rates="")
+        speed = rates(step, time.monotonic() - started)
+        progress.update(task, completed=step.done, total=step.total, path=clean(step.path[-60:]), rates=speed)
+        if not console.is_terminal and time.monotonic() - told > _TELL_EVERY_S:
+            told = time.monotonic()
+            note(f"{title}: {step.done} of {step.total} files, {speed}")
 
     try:
         yield callback
     finally:
         if progress.live.is_started:  # stopping what never started prints an empty line
             progress.stop()
+
+
+def rates(step: Step, elapsed_s: float) -> str:
+    """Chunks per second, and pages where there are some."""
+    elapsed_s = max(elapsed_s, 1e-3)
+    pages = f"{step.pages / elapsed_s:.1f} pages/s, " if step.pages else ""
+    return f"{pages}{step.chunks / elapsed_s:.1f} chunks/s"
 
 
 @contextlib.contextmanager
@@ -88,12 +99,6 @@ def steps(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
             progress.stop()
 
 
-def _counts(step: Step) -> str:
-    """Pages, where there are some, and passages so far."""
-    pages = f"{step.pages} pages, " if step.pages else ""
-    return f"{pages}{step.chunks} passages"
-
-
 @contextlib.contextmanager
 def activity(message: str) -> Iterator[None]:
     """A spinner with `message` on a terminal, one line elsewhere."""
@@ -108,8 +113,10 @@ def activity(message: str) -> Iterator[None]:
 
 def report_failures(result: IngestReport) -> None:
     """Name what an ingestion could not read, and what it had to assume."""
-    for failure in result.failed:
+    for failure in result.failed[:_SHOWN]:
         note(f"failed: {failure['path']}: {failure['error']}", style="red")
+    if len(result.failed) > _SHOWN:
+        note(f"… and {len(result.failed) - _SHOWN} more failed; --json lists them all", style="red")
     for path in result.needs_ocr:
         note(f"no text found, needs OCR: {path}", style="yellow")
     for item in result.notes:

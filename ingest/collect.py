@@ -16,11 +16,9 @@ from ingest.discover import walk
 from ingest.errors import Unavailable, Unreadable
 from ingest.scope_files import LOCAL_ONLY, SOURCE_FILE, Facts, ScopeFiles
 from kb import KnowledgeBase
-from kb.tables import Document, DocumentState, Source
+from kb.tables import UNFINISHED, Document, Source
 from kb.upkeep.gc import SCRATCH
 from kb.upkeep.sources import below
-
-_UNFINISHED = (DocumentState.PENDING, DocumentState.PARSED, DocumentState.FAILED)
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ class Collector:
             rows = session.exec(
                 select(Document, Source)
                 .join(Source, col(Source.id) == col(Document.source_id))
-                .where(col(Document.state).in_(_UNFINISHED))
+                .where(col(Document.state).in_(UNFINISHED))
                 .order_by(col(Document.id))
             ).all()
         wanted = {}

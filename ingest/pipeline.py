@@ -41,6 +41,7 @@ from kb.upkeep.quota import Quota
 
 # Enough for full batches of the embedding model, few enough that progress is visible and a kill cheap.
 _BATCH_CHUNKS = 64
+_BATCH_FAILURES = 200
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,7 @@ class Ingestion:
         self._writer = DocumentWriter(kb)
         self._labels = Labels(kb)
         self._inferred = InferredScopes()
+        self._failures: list[tuple[int, str, str, str]] = []
         self._quota = Quota(kb)
         self._report = IngestReport()
         self._twins: dict[Path, list[str]] = {}  # notebook -> names of the files that repeat it
@@ -188,6 +190,7 @@ class Ingestion:
                 batch = []
             self._progress(Progress(done, len(items), item.path, self._report.chunks, self._pages))
         self._store(batch, known)
+        self._record_failures()
         self._report.notes += self._collector.notes
         self._report.inferred = self._inferred.to_json()
         self._report.elapsed_s = round(time.monotonic() - self._started, 3)
@@ -320,6 +323,7 @@ class Ingestion:
         return digest.hexdigest()
 
     def _store(self, batch: list[NewDocument], known: dict[tuple[int, str], _Known]) -> None:
+        self._record_failures()  # first: what is no skill any more gives up its name
         batch = self._without_taken_names(batch)
         self._quota.reserve(sum(_footprint(document) for document in batch))
         self._writer.parsed(batch)
@@ -364,7 +368,13 @@ class Ingestion:
     def _fail(self, item: Item, error: str) -> None:
         """Report a file, and forget what it held before."""
         self._report_failure(item.location, error)
-        self._writer.fail(item.source_id, item.path, item.location, error)
+        self._failures.append((item.source_id, item.path, item.location, error))
+        if len(self._failures) >= _BATCH_FAILURES:
+            self._record_failures()
+
+    def _record_failures(self) -> None:
+        self._writer.fail(self._failures)
+        self._failures = []
 
 
 def _footprint(document: NewDocument) -> int:

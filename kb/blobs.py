@@ -43,12 +43,14 @@ class BlobStore:
             partial = f"{target}.{uuid.uuid4().hex}.partial"
             try:
                 folder = target.rsplit("/", 1)[0]
+                new = not self._fs.exists(folder)
                 self._fs.makedirs(folder, exist_ok=True)
                 self._fs.pipe_file(partial, data)
                 self._flush(partial)
                 self._fs.mv(partial, target)
                 self._flush(folder)
-                self._flush(self._root)  # which may have got a new folder
+                if new:
+                    self._flush(self._root)
             except BaseException:
                 if self._fs.exists(partial):
                     self._fs.rm(partial)

@@ -13,6 +13,7 @@ from sqlmodel import col
 
 from kb.skills import NewSkill, previous_state, write_skill
 from kb.tables import (
+    UNFINISHED,
     Chunk,
     Document,
     DocumentState,
@@ -98,18 +99,35 @@ class Change:
         self.removed: dict[str, set[str]] = defaultdict(set)  # partition -> passage ids
         self.added: dict[str, dict[str, bytes]] = defaultdict(dict)  # partition -> passage id -> vector
 
-    def document_id(self, source_id: int, path: str, location: str) -> int:
-        connection = self.session.connection()
-        found = connection.execute(
-            select(col(Document.id)).where(col(Document.source_id) == source_id, col(Document.path) == path)
-        ).scalar()
+    def emptied(self, source_id: int, path: str, location: str) -> int:
+        """The id of a document of which only the row is left; made where there was none."""
+        found = (
+            self.session.connection()
+            .execute(
+                select(col(Document.id), col(Document.state)).where(
+                    col(Document.source_id) == source_id, col(Document.path) == path
+                )
+            )
+            .first()
+        )
         if found is not None:
-            return int(found)
+            document_id, state = int(found[0] or 0), found[1]
+            if state not in UNFINISHED:  # those were never cut
+                self.clear(document_id)
+            return document_id
         document = Document(source_id=source_id, path=path, location=location)
         self.session.add(document)
         self.session.flush()
         assert document.id is not None
         return document.id
+
+    def fail(self, source_id: int, path: str, location: str, error: str) -> None:
+        document_id = self.emptied(source_id, path, location)
+        self.session.connection().execute(
+            update(Document)
+            .where(col(Document.id) == document_id)
+            .values(state=DocumentState.FAILED, error=error, sha256="", updated=now())
+        )
 
     def clear(self, document_id: int) -> None:
         """Remove what a document was cut into, and its skill or traces, but not the document's row."""
@@ -149,10 +167,9 @@ class Change:
     def replace(
         self, document: NewDocument, source_key: str, text_sha: str, vectors: dict[str, bytes]
     ) -> None:
-        document_id = self.document_id(document.source_id, document.path, document.location)
         connection = self.session.connection()
-        previous = previous_state(self.session, document_id) if document.skill else None
-        self.clear(document_id)
+        previous = previous_state(self.session, document.source_id, document.path) if document.skill else None
+        document_id = self.emptied(document.source_id, document.path, document.location)
         connection.execute(
             update(Document)
             .where(col(Document.id) == document_id)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 from sqlmodel import col
 
 from kb.change import Change, NewChunk, NewDocument, NewSection, stack, text_hash
 from kb.errors import IndexOutOfStep
 from kb.tables import (
+    UNFINISHED,
     Chunk,
     Document,
     DocumentState,
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 _IN_CLAUSE = 500  # SQLite limits the number of bound variables
+_ROWS = 2000
 
 
 class DocumentWriter:
@@ -78,11 +80,13 @@ class DocumentWriter:
         if not documents:
             return
         with self._kb.session() as session:
-            rows = [
-                Document(source_id=s, path=p, location=at).model_dump(exclude={"id"})
-                for s, p, at in documents
-            ]
-            session.connection().execute(insert(Document), rows)
+            new = Document(source_id=0, path="", location="").model_dump(exclude={"id"})
+            for i in range(0, len(documents), _ROWS):
+                rows = [
+                    {**new, "source_id": s, "path": p, "location": at}
+                    for s, p, at in documents[i : i + _ROWS]
+                ]
+                session.connection().execute(insert(Document), rows)
             session.commit()
 
     def parsed(self, documents: Sequence[NewDocument], error: str = "") -> None:
@@ -90,18 +94,19 @@ class DocumentWriter:
 
         What retrieval sees of a document that was embedded before stays as it is.
         """
-        waiting = (DocumentState.PENDING, DocumentState.PARSED, DocumentState.FAILED)
+        if not documents:
+            return
         with self._kb.session() as session:
-            for d in documents:
-                session.connection().execute(
-                    update(Document)
-                    .where(
-                        col(Document.source_id) == d.source_id,
-                        col(Document.path) == d.path,
-                        col(Document.state).in_(waiting),
-                    )
-                    .values(state=DocumentState.PARSED, error=error, updated=now())
+            session.connection().execute(
+                update(Document)
+                .where(
+                    col(Document.source_id) == bindparam("source"),
+                    col(Document.path) == bindparam("name"),
+                    or_(*(col(Document.state) == state for state in UNFINISHED)),
                 )
+                .values(state=DocumentState.PARSED, error=error, updated=now()),
+                [{"source": d.source_id, "name": d.path} for d in documents],
+            )
             session.commit()
 
     def rescope(self, document_ids: Sequence[int], scope: str) -> None:
@@ -121,16 +126,15 @@ class DocumentWriter:
         with self._change() as change:
             change.rescope(document_ids, scope, vectors)
 
-    def fail(self, source_id: int, path: str, location: str, error: str) -> None:
-        """Record that a document could not be read or parsed; what it held before is forgotten."""
+    def fail(self, failures: Sequence[tuple[int, str, str, str]]) -> None:
+        """Record documents, (source id, path, location, error), that could not be read or parsed; what they
+        held before is forgotten.
+        """
+        if not failures:
+            return
         with self._change() as change:
-            document_id = change.document_id(source_id, path, location)
-            change.clear(document_id)
-            change.session.connection().execute(
-                update(Document)
-                .where(col(Document.id) == document_id)
-                .values(state=DocumentState.FAILED, error=error, sha256="", updated=now())
-            )
+            for failure in failures:
+                change.fail(*failure)
 
     @contextmanager
     def _change(self) -> Iterator[Change]:

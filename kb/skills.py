@@ -38,9 +38,13 @@ class NewSkill:
     evidence: tuple[dict[str, Any], ...] = ()
 
 
-def previous_state(session: Session, document_id: int) -> dict[str, Any] | None:
+def previous_state(session: Session, source_id: int, path: str) -> dict[str, Any] | None:
     """What must outlive a re-ingest: version, digest, creation and evidence that runs have added."""
-    skill = session.exec(select_rows(Skill).where(col(Skill.document_id) == document_id)).first()
+    skill = session.exec(
+        select_rows(Skill)
+        .join(Document, col(Document.id) == col(Skill.document_id))
+        .where(Document.source_id == source_id, Document.path == path)
+    ).first()
     if skill is None:
         return None
     earned = session.exec(

@@ -54,6 +54,9 @@ class DocumentState(StrEnum):
     FAILED = "failed"
 
 
+UNFINISHED = (DocumentState.PENDING, DocumentState.PARSED, DocumentState.FAILED)  # nothing of them is stored
+
+
 def partition_of(kind: str, scope: str) -> str:
     """One vector collection per kind and scope: neither filter costs anything or loses a hit."""
     return f"{kind}@{scope}"

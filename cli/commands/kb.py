@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands import kb_eval
+from cli.commands import kb_backup, kb_eval
 from cli.options import JsonFlag
 from cli.output import clean, emit, note, out
 from cli.session import state_of, stored
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     group.command("scope", epilog="Example: kernelevolve kb scope docs/rocm amd-hip")(scope)
     group.command("remove", epilog="Example: kernelevolve kb remove docs/old-manual")(remove)
     group.command("gc", epilog="Example: kernelevolve kb gc")(gc)
+    kb_backup.register(group)
     kb_eval.register(group)
     app.add_typer(group, name="kb")
 

@@ -93,3 +93,50 @@ def test_eval_keeps_a_store_of_its_own(stocked: Any, documents: Path, home: Path
     assert "1.00" in stocked("kb", "eval", str(bench), "--corpus", str(documents)).out
     missing = stocked("kb", "eval", str(bench), "--corpus", str(tmp_path / "none"), "--json")
     assert missing.code == 2
+
+
+def test_backup_and_restore(
+    stocked: Any, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "monday.kebackup"
+    done = stocked("kb", "backup", file, "--json").json
+    assert done["bytes"] == file.stat().st_size
+    again = stocked("kb", "backup", file, "--json")
+    assert (again.code, again.json["error"]["type"]) == (2, "Refused")
+    refused = stocked("kb", "restore", file, "--json")
+    assert (refused.code, refused.json["error"]["type"]) == (2, "Refused")
+    monkeypatch.setenv("KERNELEVOLVE_HOME", str(tmp_path / "other"))
+    assert stocked("kb", "restore", file, "--json").json["documents"] == 2
+    assert stocked("kb", "check", "--json").json["ok"] is True
+    file.write_bytes(file.read_bytes()[:1000])
+    broken = stocked("kb", "restore", file, "--force", "--json")
+    assert (broken.code, broken.json["error"]["type"]) == (2, "BackupInvalid")
+    assert stocked("kb", "check", "--json").json["ok"] is True
+
+
+def test_scope_is_inferred_shown_and_corrected(library: Any, tmp_path: Path) -> None:
+    root = tmp_path / "cuda"
+    root.mkdir()
+    (root / "a.md").write_text("# A\n\nOn CUDA, ldmatrix and wgmma appear in the PTX of nvcc.\n")
+    human = library("ingest", root)
+    assert "scope nvidia inferred" in human.err
+    assert "kb scope" in human.err
+    done = library("kb", "scope", root, "cpu", "--json").json
+    assert (done["documents"], done["changed"], done["scope"]) == (1, 1, "cpu")
+    assert library("ingest", root, "--json").json["unchanged"] == 1
+    assert library("kb", "stats", "--json").json["documents_by_scope"]["cpu"] >= 1
+
+
+def test_retry_failed_and_nothing_to_do(library: Any, documents: Path) -> None:
+    assert library("ingest", "--json").code == 2
+    assert library("ingest", documents).code == 1
+    (documents / "empty.md").write_text("# Filled\n\nnow\n")
+    result = library("ingest", "--retry-failed", "--json").json
+    assert (result["updated"], result["failed"]) == (1, [])
+
+
+def test_the_quota_is_one_clear_line(library: Any, documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELEVOLVE_QUOTA", "1kB")
+    result = library("ingest", documents, "--json")
+    assert (result.code, result.json["error"]["type"]) == (3, "QuotaExceeded")
+    assert "quota of 1.0 kB" in result.json["error"]["message"]
