@@ -7,12 +7,13 @@ are compiled for the host: their launches are followed like any other, on a mach
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness import Evaluation
+from harness import Evaluation, EvaluationRequest, LocalExecutor
 from harness.target import get_target
 from harness.worker.guard.inspection import inspect_candidate
 from harness.worker.guard.kernels import Kernels
@@ -122,6 +123,18 @@ def test_a_missing_package_is_named(
     assert other.status == "runtime_error"
 
 
+def test_another_package_of_that_name_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cutlass" / "cute").mkdir(parents=True)
+    (tmp_path / "cutlass" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with LocalExecutor(tmp_path / "cache") as executor:
+        result = executor.evaluate(EvaluationRequest(PROBLEM, CANDIDATE, target="nvidia:sm_90"))
+    assert result.status == "harness_error"
+    assert "without the device: the installed CuTe DSL cannot be used: ModuleNotFoundError" in result.reason
+
+
 # -- at run time: functions for the host -----------------------------------------------------------------
 
 HOST_PROBLEM = """
@@ -171,6 +184,7 @@ def test_launches_are_followed(evaluate: Callable[..., Evaluation], forward: str
     result = evaluate(HOST_PROBLEM, HOST + "        " + forward)
     assert result.status == ("rejected" if reason else "correct"), result.reason
     assert result.reason.startswith(reason)
+    assert reason != "decoy-kernel" or "cute:" in result.reason
     assert not [f for f in result.flags if f["rule"] == "kernels-unchecked"]
     if not reason:
         assert result.custom_kernel_share is not None

@@ -74,12 +74,12 @@ class CompileServer(CandidateServer):
         device = AbsentDevice(target)
         device.path = str(self.path)
         missing = crosscompile_cuda.install(target, self.path.parent)
-        crosscompile_cute.install(target, message["source"], self.path.parent)
         if target["triton"] is not None:
             crosscompile_triton.install(target, launches)
         arguments = unpack(message["structure"], absent_tensors(message["layout"]))
         stopped, outputs = "", {}
         try:
+            crosscompile_cute.install(target, message["source"], self.path.parent)
             with device, torch.no_grad():
                 module = load_module("candidate", message["source"], self.path)
                 make = module.__dict__.get("ModelNew")

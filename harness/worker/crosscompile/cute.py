@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from harness.worker.crosscompile.cuda import specific
+from harness.worker.crosscompile.cuda import NotFollowed, specific
 from harness.worker.crosscompile.cute_runtime import AbsentRuntime
 from harness.worker.crosscompile.device import on_device
 from harness.worker.packages import has_cute
@@ -43,7 +43,8 @@ def grids() -> dict[str, list[int]]:
 
 def install(target: dict[str, Any], source: str, scratch: Path) -> None:
     """Makes the CuTe DSL in this process compile for the target; to be called before the candidate is
-    imported. The package is not loaded where `source`, the candidate's text, does not speak of it.
+    imported. The package is not loaded where `source`, the candidate's text, does not speak of it. Raises
+    NotFollowed where it is another one than is known here.
     """
     if target["vendor"] != "nvidia" or "cutlass" not in source or not has_cute():
         return
@@ -52,18 +53,27 @@ def install(target: dict[str, Any], source: str, scratch: Path) -> None:
     os.environ["CUTE_DSL_ARCH"] = specific(target["architecture"])
     os.environ["CUTE_DSL_KEEP"] = "ptx"
     os.environ["CUTE_DSL_DUMP_DIR"] = str(folder)
+    runtime = AbsentRuntime(target)
+    _runtimes.append(runtime)
+    try:
+        _prepare(target, runtime, tvm_ffi="tvm" in source.lower())
+    except Exception as error:
+        raise NotFollowed(
+            f"the installed CuTe DSL cannot be used: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _prepare(target: dict[str, Any], runtime: AbsentRuntime, *, tvm_ffi: bool) -> None:
     from cutlass.base_dsl import compiler, jit_executor
     from cutlass.cutlass_dsl import cuda_jit_executor
     from cutlass.utils import hardware_info
 
-    runtime = AbsentRuntime(target)
-    _runtimes.append(runtime)
     _compile_for(compiler.Compiler, runtime)
     _collect(jit_executor.JitCompiledFunction, target["architecture"])
     _look_at_launches(jit_executor.JitExecutor, runtime)
     cuda_jit_executor.CudaDialectJitCompiledFunction.num_devices = 1
     _answer_questions(hardware_info.HardwareInfo, target)
-    if "tvm" in source.lower() and importlib.util.find_spec("tvm_ffi"):
+    if tvm_ffi and importlib.util.find_spec("tvm_ffi"):
         _leave_out_tvm_ffi()
 
 
