@@ -13,6 +13,7 @@ import torch
 from harness import Evaluation
 from harness.worker.evidence.experiments import Experiments
 from harness.worker.jail.places import Places
+from harness.worker.jail.sandbox import readable_paths
 
 Evaluate = Callable[..., Evaluation]
 Body = Callable[..., str]
@@ -313,7 +314,7 @@ def test_result_that_depends_on_signs_of_timing(evaluate: Evaluate, body: Body, 
 def test_what_is_seen_is_complete_on_every_kind_of_device(tmp_path: Path) -> None:
     """An answer without one of these would be taken for none, and no decoy would be looked for."""
     for like in (torch.empty(1), torch.empty(1, device="meta")):
-        places = Places(tmp_path, ())
+        places = Places(tmp_path, readable_paths())
         tried = Experiments(lambda x: torch.relu(x) + 1, places, [like], all_threads=False)
         tried.forwards["counted"](torch.randn(4))
         assert {"launches", "reused", "own_us", "library_us", "library"} <= set(tried.seen)
@@ -335,7 +336,7 @@ def test_compiled_code_runs_while_it_is_watched(tmp_path: Path, device: str) -> 
         return act(x * 2) + 1
 
     like = torch.empty(1, device=device)
-    tried = Experiments(run, Places(tmp_path, ()), [like], all_threads=False)
+    tried = Experiments(run, Places(tmp_path, readable_paths()), [like], all_threads=False)
     for _ in range(2):
         result = tried.forwards["counted"](torch.tensor([-1.0, 3.0]))
         assert result.tolist() == [1.0, 7.0]

@@ -35,9 +35,10 @@ PARENT = os.getpid()
 def run(channel, report):
     scratch = Path(tempfile.mkdtemp(prefix=f"jail-{PARENT}-"))
     os.environ["TMPDIR"] = str(scratch)
-    sandbox.private_temporary(report, scratch, sandbox.readable_paths())
+    readable = [*sandbox.readable_paths(), *sys.argv[3:]]
+    sandbox.private_temporary(report, scratch, readable)
     os.chdir(scratch)
-    sandbox.restrict_files(report, scratch, sandbox.readable_paths())
+    sandbox.restrict_files(report, scratch, readable)
     sandbox.drop_privileges(report)
     sandbox.limit_resources(report, 1 << 33, sandbox.user_tasks() + 1000)
     sandbox.filter_calls(report)
@@ -69,8 +70,8 @@ def call(number, *arguments):
 
 @pytest.fixture
 def inside(repository: Path) -> Callable[..., dict[str, Any]]:
-    def run(statements: str, *absent: str) -> dict[str, Any]:
-        command = [sys.executable, "-c", SCRIPT, CALLS + statements, json.dumps(absent)]
+    def run(statements: str, *absent: str, readable: tuple[Path, ...] = ()) -> dict[str, Any]:
+        command = [sys.executable, "-c", SCRIPT, CALLS + statements, json.dumps(absent), *map(str, readable)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=120, check=False, cwd=repository
         )
@@ -257,6 +258,31 @@ def test_tmp_is_its_own(inside: Inside, tmp_path: Path) -> None:
     found = inside(TEMPORARY.replace("sys.argv[3]", repr(str(tmp_path))))
     assert found == {"built": 7, "before": False, "interpreter": 0, "scratch": "x"}
     assert not list(Path("/tmp").glob("kernelevolve-test-*"))
+
+
+def test_what_is_installed_below_tmp_is_only_read(inside: Inside, tmp_path: Path) -> None:
+    """The folder itself, and one that is a link."""
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed/lib.py").write_text("x = 1")
+    (tmp_path / "link").symlink_to("installed")
+    found = inside(
+        f"""
+def attempt(name, what):
+    try:
+        found[name] = what()
+    except OSError as error:
+        found[name] = errno.errorcode[error.errno]
+for folder in ({str(tmp_path / "installed")!r}, {str(tmp_path / "link")!r}):
+    attempt(f"read {{len(found)}}", lambda: open(folder + "/lib.py").read())
+    attempt(f"write {{len(found)}}", lambda: open(folder + "/lib.py", "a"))
+    attempt(f"make {{len(found)}}", lambda: os.mkdir(folder + "/new"))
+    attempt(f"remove {{len(found)}}", lambda: os.unlink(folder + "/lib.py"))
+    attempt(f"change {{len(found)}}", lambda: os.chmod(folder + "/lib.py", 0))
+""",
+        readable=(tmp_path / "installed", tmp_path / "link"),
+    )
+    assert list(found.values()) == ["x = 1", "EROFS", "EROFS", "EROFS", "EROFS"] * 2, found
+    assert (tmp_path / "installed/lib.py").read_text() == "x = 1"
 
 
 def test_without_namespaces_nothing_is_written_to_tmp(inside: Inside) -> None:

@@ -84,8 +84,8 @@ class OperatorLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def operator_log() -> CallLog | OperatorLog:
-    """Entering a dispatch mode imports TorchDynamo, which takes seconds. Where that is there already, compiled
-    code may run, which it would not in a function mode: Dynamo would follow the mode.
+    """Entering a dispatch mode imports TorchDynamo, which takes seconds. Where that is there already,
+    compiled code may run, which it would not in a function mode: Dynamo would follow the mode.
     """
     return OperatorLog() if "torch._dynamo" in sys.modules else CallLog()
 
