@@ -24,7 +24,7 @@ _FEW_LETTERS = 50  # a page with fewer, and an image, is a scanned one
 _IMAGE_SHARE = 0.05
 _NO_TITLE = re.compile(
     r"(?:microsoft (?:word|powerpoint)|powerpoint presentation|untitled|title|document\d*|slide \d+)\b.*"
-    r"|.*\.(?:docx?|pptx?|pdf|tex|dvi|indd|fm|html?|md|rtf|odt)",
+    r"|\W*(?:anonymous|unspecified)\W*|.*\.(?:docx?|pptx?|pdf|tex|dvi|indd|fm|html?|md|rtf|odt)",
     re.IGNORECASE,
 )
 

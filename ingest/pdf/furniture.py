@@ -80,8 +80,10 @@ def _candidates(number: int, page: PageContent) -> list[_Candidate]:
         inwards = lines if above else lines[::-1]
         group: list[Line] = []
         apart = False
-        for line, following in zip_longest(inwards, inwards[1:]):
+        for at, (line, following) in enumerate(zip_longest(inwards, inwards[1:])):
             if len(group) == _MAX_LINES or not (line.bottom <= upper if above else line.top >= lower):
+                break
+            if _heads_columns(line, inwards[at + 1 : at + 4]):
                 break
             group.append(line)
             apart = following is None or abs(following.baseline - line.baseline) > 1.8 * line.size
@@ -90,3 +92,9 @@ def _candidates(number: int, page: PageContent) -> list[_Candidate]:
         for at, line in enumerate(group if apart else group[:1]):
             found.append(_Candidate(number, line, above, at == 0, apart and len(group) == 1))
     return found
+
+
+def _heads_columns(line: Line, following: Sequence[Line]) -> bool:
+    """Whether it is a row of a table: what follows begins at the same places."""
+    starts = [s.x0 for other in following for s in other.segments]
+    return sum(any(abs(s.x0 - x) < 3 for x in starts) for s in line.segments) > 1

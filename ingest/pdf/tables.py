@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from ingest.pdf.drawing import Rule
 from ingest.pdf.lines import Line, join, join_lines, lines_of, segments_of
@@ -232,35 +233,30 @@ def gap_table(lines: Sequence[Line], rules: Sequence[Rule]) -> tuple[Table, int]
     """A table that begins with the first of `lines`, and how many of them it takes up.
 
     Its rows are lines of several segments, all clear of the same gaps; a line of one segment inside a column
-    continues the row above.
+    continues a cell.
     """
     columns = [(s.x0, s.x1) for s in lines[0].segments]
     if len(columns) < 2:
         return None
     taken = 1
-    several = 1
-    for before, line in pairwise(lines):
-        if line.baseline - before.baseline > 3.2 * before.size:
-            break
+    for at, line in enumerate(lines[1:], start=1):
+        step = line.baseline - lines[at - 1].baseline
         merged = _merged_columns(columns, [(s.x0, s.x1) for s in line.segments], line.size)
-        # What stays within one column continues a cell, unless it ends the table as a paragraph would.
-        if len(merged) < 2 or (len(merged) < len(columns) and len(line.segments) < 2):
-            break
-        if len(line.segments) == 1 and line.baseline - before.baseline > 1.7 * before.size:
-            break
-        if len(merged) < len(columns) and len(merged) < max(2, len(columns) - 1):
+        if len(line.segments) == 1:
+            first = bisect_right([start for start, _ in columns], line.x0 + 1) <= 1
+            followed = at + 1 < len(lines) and len(lines[at + 1].segments) > 1
+            near = step < (1.7 if first else 2.6) * line.size  # a paragraph begins in the first column
+            if len(merged) < len(columns) or not near or (first and not followed):
+                break
+        elif step > 3.2 * line.size or len(merged) < max(2, len(columns) - 1):
             break
         columns = merged
         taken += 1
-        several += len(line.segments) > 1
-    while taken and len(lines[taken - 1].segments) == 1 and taken > 1 and several * 2 < taken:
-        taken -= 1
-    if several < _MIN_ROWS or several * 2 < taken:
-        return None
     found = lines[:taken]
+    if sum(len(line.segments) > 1 for line in found) < _MIN_ROWS:
+        return None
     rows = _gap_rows(found, columns, rules)
-    filled = [row for row in rows if sum(map(bool, row)) > 1]
-    if len(filled) < _MIN_ROWS:
+    if sum(sum(map(bool, row)) > 1 for row in rows) < _MIN_ROWS:
         return None
     edges = [c[0] for c in columns] + [columns[-1][1]]
     return Table(columns[0][0], columns[-1][1], found[0].top, found[-1].bottom, rows, edges), taken
@@ -283,25 +279,35 @@ def _gap_rows(
     lines: Sequence[Line], columns: Sequence[tuple[float, float]], rules: Sequence[Rule]
 ) -> list[list[str]]:
     starts = [start for start, _ in columns]
-    between = [r.at for r in rules if r.across and not r.faint and lines[0].top < r.at < lines[-1].bottom]
-    separated = len(between) > 2  # lines between all rows, not only below the header
-    rows: list[list[list[str]]] = []
-    before: Line | None = None
+    cells = []
     for line in lines:
-        cells = [""] * len(columns)
+        row = [""] * len(columns)
         for segment in line.segments:
             column = max(0, bisect_right(starts, segment.x0 + 1) - 1)
-            cells[column] = f"{cells[column]} {join(segment.words)}".strip()
-        if before is None:
-            new = True
-        elif separated:
-            new = any(before.baseline < at < line.baseline for at in between)
-        else:
-            new = bool(cells[0]) or line.baseline - before.baseline > 1.7 * before.size
-        if new:
-            rows.append([[cell] if cell else [] for cell in cells])
-        else:
-            for column, cell in enumerate(cells):
-                rows[-1][column] += [cell] if cell else []
-        before = line
-    return [[join_lines(cell) for cell in row] for row in rows]
+            row[column] = f"{row[column]} {join(segment.words)}".strip()
+        cells.append(row)
+    begins = _row_starts(lines, [bool(row[0]) for row in cells], rules)
+    ends = [*begins[1:], len(cells)]
+    return [
+        [
+            join_lines([row[column] for row in cells[begin:end] if row[column]])
+            for column in range(len(columns))
+        ]
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+
+def _row_starts(lines: Sequence[Line], named: Sequence[bool], rules: Sequence[Rule]) -> list[int]:
+    """Where rows begin: below the lines drawn between them; else after wider steps, if these part the entries
+    of the first column; else where the first column has an entry.
+    """
+    steps = [0.0] + [b.baseline - a.baseline for a, b in pairwise(lines)]
+    drawn = [r.at for r in rules if r.across and not r.faint and lines[0].top < r.at < lines[-1].bottom]
+    if len(drawn) > 2:
+        parted = [any(a.baseline < at < b.baseline for at in drawn) for a, b in pairwise(lines)]
+        return [0] + [i for i, part in enumerate(parted, start=1) if part]
+    wide = 1.25 * median(steps[1:] or [0.0])
+    groups = [0] + [i for i, step in enumerate(steps) if i and step > wide]
+    if all(sum(named[a:b]) == 1 for a, b in pairwise([*groups, len(lines)])):
+        return groups
+    return [0] + [i for i in range(1, len(lines)) if named[i] or steps[i] > 1.7 * lines[i].size]

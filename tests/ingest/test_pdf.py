@@ -226,6 +226,22 @@ def test_a_table_without_lines_is_read_by_rows() -> None:
     )
 
 
+@pytest.mark.parametrize("middle", [False, True])
+def test_wrapped_cells_of_a_table_without_lines_stay_in_their_row(middle: bool) -> None:
+    pdf = Pdf().page()
+    pdf.text(72, 80, "Some words come before the table here.")
+    for x, cell in ((72, "Register"), (200, "Meaning")):
+        pdf.text(x, 110, cell)
+    for i in range(4):
+        y = 130 + 45 * i
+        pdf.text(72, y + (12 if middle else 0), f"CTRL{i}")
+        pdf.lines(200, y, [f"controls the unit {i} in all", "the ways that there are", "and some more"])
+    rows = "\n".join(
+        f"| CTRL{i} | controls the unit {i} in all the ways that there are and some more |" for i in range(4)
+    )
+    assert text(pdf).endswith(f"\n\n| Register | Meaning |\n| --- | --- |\n{rows}")
+
+
 @pytest.mark.parametrize("rotate", [90, 180, 270])
 def test_pages_are_read_as_they_are_shown(rotate: int) -> None:
     """The text is written turned, and the page turned back."""
