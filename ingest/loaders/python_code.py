@@ -7,19 +7,23 @@ is too long for one chunk is cut after its docstring, so that signature and docu
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ingest.blocks import CHUNK_CHARACTERS
 from ingest.document import FileContent, LoadedDocument, LoadedSection, Loader
+from ingest.loaders.gallery import headings
 from ingest.loaders.kernel_languages import kernels_of
+from ingest.loaders.markdown import SEPARATOR
 from ingest.loaders.rst.inline import without_roles
 from ingest.measurements import attach, tables_beside
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition = _Function | ast.ClassDef
+_COMMENT = re.compile(r"^(\s*)#+ ?")
 _HEADING_CHARACTERS = 100  # of the arguments; the whole signature stands in the text
 
 
@@ -31,7 +35,7 @@ class PythonLoader(Loader):
     """
 
     name = "python"
-    version = 2
+    version = 3
     priority = 40
 
     def accepts(self, file: FileContent) -> bool:
@@ -58,15 +62,19 @@ class PythonLoader(Loader):
         attach(meta, file.path, file.root, kernels)
         return LoadedDocument(
             title=module,
-            sections=_Sections(tree, lines, module).all(),
+            sections=_Sections(tree, lines, module, kernels).all(),
             kind="kernel" if kernels or "measurements" in meta else "document",
             meta={key: value for key, value in meta.items() if value},
             notes=list(file.notes),
-            plain=without_roles,
+            plain=_plain,
         )
 
     def dependencies(self, path: Path, root: Path) -> list[Path]:
         return tables_beside(path, root)
+
+
+def _plain(line: str) -> str:
+    return without_roles(_COMMENT.sub(r"\1", line))
 
 
 def module_name(path: Path, root: Path | None) -> str:
@@ -84,11 +92,14 @@ def module_name(path: Path, root: Path | None) -> str:
 class _Sections:
     """The definitions of a module; what lies between them belongs to what encloses them."""
 
-    def __init__(self, tree: ast.Module, lines: Sequence[str], module: str) -> None:
+    def __init__(self, tree: ast.Module, lines: Sequence[str], module: str, kernels: Collection[str]) -> None:
         self._tree = tree
         self._lines = lines
         self._module = module
         self._exported = _exported(tree)
+        self._kernels = kernels
+        self._headings = list(headings(lines))
+        self._above: list[tuple[int, str]] = []  # the headings that hold now, with their levels
 
     def all(self) -> list[LoadedSection]:
         """Public definitions first, else in the order of the file."""
@@ -97,17 +108,30 @@ class _Sections:
         after = 1
         for group in _groups(self._tree.body):
             start, end = self._span(group)
-            if start > after:
-                public.append(LoadedSection(self._module, after, start - 1))
+            public += self._between(after, start - 1)
             own = public if self._is_public(group[-1].name) else private
             own += self._definition(group, self._module)
             after = end + 1
-        if after <= len(self._lines):
-            public.append(LoadedSection(self._module, after, len(self._lines)))
-        return public + private
+        return public + list(self._between(after, len(self._lines))) + private
+
+    def _between(self, first: int, last: int) -> Iterator[LoadedSection]:
+        """What is no definition, under the headings that its comments have."""
+        while self._headings and self._headings[0][0] <= last:
+            line, level, text = self._headings.pop(0)
+            if line > first:
+                yield LoadedSection(self._path(), first, line - 1)
+            self._above = [h for h in self._above if h[0] < level] + [(level, text)]
+            first = max(first, line)  # it may stand in the comment above a definition
+        if first <= last:
+            yield LoadedSection(self._path(), first, last)
+
+    def _path(self) -> str:
+        return SEPARATOR.join([self._module, *(text for _, text in self._above)])
 
     def _is_public(self, name: str) -> bool:
-        return name in self._exported if self._exported else not name.startswith("_")
+        """As `__all__` says, else by name; kernels are what their file is about, whatever they are called."""
+        named = name in self._exported if self._exported else not name.startswith("_")
+        return named or name in self._kernels
 
     def _definition(self, group: Sequence[_Definition], outer: str) -> list[LoadedSection]:
         start, end = self._span(group)

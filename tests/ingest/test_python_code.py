@@ -129,6 +129,14 @@ def test_kernel_languages(imports: str, decorator: str, language: str | None) ->
     assert document.kind == ("kernel" if language else "document")
 
 
+def test_kernels_are_never_private() -> None:
+    text = (
+        "import triton\n\ndef f(): pass\n\n@triton.jit\ndef _k(x): pass\n\ndef _g(): pass\n\ndef h(): pass\n"
+    )
+    named = [s.heading_path for s in load(text).sections if "(" in s.heading_path]
+    assert named == ["rows.f()", "rows._k(x)", "rows.h()", "rows._g()"]
+
+
 def test_an_import_alone_tells_the_language_but_makes_no_kernel() -> None:
     document = load("import nki.language as nl\n\ndef f(x):\n    return nl.exp(x)\n")
     assert (document.meta["language"], document.kind) == ("nki", "document")
@@ -163,6 +171,57 @@ def test_the_embedding_model_sees_no_roles_but_all_code() -> None:
     document = load(SOURCE)
     assert document.plain is not None
     assert document.plain("see :func:`~a.b` of x ** 2 * y ** 3") == "see a.b of x ** 2 * y ** 3"
+
+
+GALLERY = '''"""
+Title
+=====
+"""
+
+# %%
+# Motivations
+# -----------
+#
+# Text of :code:`A`.
+#
+# Details
+# ~~~~~~~
+#
+# More.
+import x
+
+# Setup
+# of a sort
+# ---
+
+########################################
+# Benchmark
+# ---------
+def bench():
+    pass
+
+
+bench()
+
+# %% [markdown]
+# no title
+# %% Last one
+y = 1
+'''
+
+
+def test_scripts_that_are_documents_have_headings_in_comments() -> None:
+    document = load(GALLERY, "tutorial.py")
+    assert [(s.heading_path, s.start_line, s.end_line) for s in document.sections] == [
+        ("tutorial", 1, 5),
+        ("tutorial › Motivations", 6, 11),
+        ("tutorial › Motivations › Details", 12, 21),
+        ("tutorial.bench()", 22, 26),
+        ("tutorial › Benchmark", 27, 32),
+        ("tutorial › Last one", 33, 35),
+    ]
+    assert document.plain is not None
+    assert document.plain("  # Text of :code:`A`.") == "  Text of A."
 
 
 TABLEGEN = """\
