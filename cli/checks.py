@@ -93,7 +93,8 @@ def _embedding(state: AppState) -> Iterator[Check]:
     name = state.settings().embedding_model
     embedder = load_embedder(name)
     length = len(embedder.embed(["a kernel"])[0])
-    yield Check("embedding", OK, f"{name or 'bundled model'} ({embedder.model_id}), vectors of {length}")
+    what = f"{name or 'bundled model'} ({embedder.model_id}), vectors of {length}, by {embedder.runtime}"
+    yield Check("embedding", OK, what)
 
 
 def _home(state: AppState) -> Iterator[Check]:

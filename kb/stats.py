@@ -35,6 +35,7 @@ def stats(kb: KnowledgeBase) -> dict[str, Any]:
             "documents_by_state": by(col(Document.state)),
             "documents_by_kind": by(col(Document.kind)),
             "documents_by_scope": by(col(Document.scope)),
+            "embedding": {"model": kb.embedder.model_id, "runtime": kb.embedder.runtime},
             "sources": list_sources(session),
             "bytes": home_bytes(kb.home),
             "quota": kb.settings.quota,

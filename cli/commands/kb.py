@@ -51,6 +51,7 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     console.print(f"documents: {states}", markup=False)
     scopes = ", ".join(f"{clean(scope)} {n}" for scope, n in found["documents_by_scope"].items()) or "none"
     console.print(f"by scope: {scopes}", markup=False, soft_wrap=True)
+    console.print(f"vectors by {clean(found['embedding']['runtime'])}", markup=False, soft_wrap=True)
     limit = f" of {readable(found['quota'])}" if found["quota"] else ""
     console.print(f"{found['home']}: {readable(found['bytes'])}{limit}", markup=False, soft_wrap=True)
 

@@ -38,6 +38,7 @@ class LetterEmbedder:
 
     model_id = "letters"
     passage_tokens = 220
+    runtime = "test"
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(text.split()) for text in texts]

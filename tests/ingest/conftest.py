@@ -20,6 +20,7 @@ class HashEmbedder:
 
     model_id = "hash-embedder"
     passage_tokens = 60
+    runtime = "test"
 
     def __init__(self) -> None:
         self.embedded: list[str] = []

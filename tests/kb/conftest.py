@@ -20,6 +20,7 @@ class HashEmbedder:
     """Every word has a fixed random direction; a text is the sum of its words."""
 
     passage_tokens = 60
+    runtime = "test"
 
     def __init__(self, model_id: str = "hash-embedder-1", dimension: int = 64) -> None:
         self.model_id = model_id
