@@ -30,6 +30,7 @@ from agent.store import RunStore, node_id
 from agent.verify import FinalVerification
 from kb.errors import KnowledgeBaseError
 from kb.tables import RunState
+from kb.upkeep.quota import Quota
 from prompts import PromptRecord, PromptRequest, Synthesizer
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kb import KnowledgeBase
 
 OnEvent = Callable[[ev.SearchEvent], None]
+STEP_BYTES = 1_000_000  # about what a step stores: prompt, answer, source, evaluation; asked of the quota
 
 
 class Search:
@@ -65,6 +67,7 @@ class Search:
         self._generator = generator or make_generator(settings.generator, executor, settings.base_url)
         self._place = place or Place.of(settings.target, kb.home / "cache")
         self._store = RunStore(kb)
+        self._quota = Quota(kb)
         self._synthesizer = Synthesizer(kb)
         self._progress = RunProgress(load_policy(settings.policy, settings.drafts))
 
@@ -72,10 +75,12 @@ class Search:
         """Search from the beginning.
 
         Raises TargetUnavailable or ProblemError (nothing is stored then), ModelError, EvaluationUnavailable,
-        and KeyboardInterrupt after the run was marked as interrupted.
+        QuotaExceeded before the step that would exceed the home's quota, and KeyboardInterrupt after the run
+        was marked as interrupted.
         """
         from harness.problem import load_problem
 
+        self._quota.reserve()
         self._executor.require(self._settings.target)  # before anything is run or stored for it
         problem = load_problem(self._settings.problem, self._kb.home / "cache")
         facts = self._executor.describe(problem.source, problem.name)
@@ -171,6 +176,7 @@ class Search:
         selection = progress.policy.ask(progress.graph, random.Random(self._seed(step, "policy")))
         if selection is None:
             return EXHAUSTED
+        self._quota.reserve(STEP_BYTES)
         parent = progress.graph.node(selection.parent_id) if selection.parent_id else None
         self._store.lease(self._run_id, step, {"step": step, "parent_id": selection.parent_id})
         parent_step = parent.step if parent else None

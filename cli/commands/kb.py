@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     group.command("stats", epilog="Example: kernelevolve kb stats")(stats)
     group.command("open", epilog="Example: kernelevolve kb open 3f9c2a71b0d4")(open_chunk)
     group.command("check", epilog="Example: kernelevolve kb check --json")(check)
+    group.command("lint", epilog="Example: kernelevolve kb lint docs/")(lint)
     group.command("rebuild", epilog="Example: kernelevolve kb rebuild")(rebuild)
     group.command("scope", epilog="Example: kernelevolve kb scope docs/rocm amd-hip")(scope)
     group.command("remove", epilog="Example: kernelevolve kb remove docs/old-manual")(remove)
@@ -111,6 +112,31 @@ def check(context: typer.Context, as_json: JsonFlag = False) -> None:
         if not report.ok:
             note("hint: `kernelevolve kb rebuild` makes the indexes anew; ingest a damaged document again")
     if not report.ok:
+        raise typer.Exit(1)
+
+
+def lint(
+    context: typer.Context,
+    source: Annotated[str | None, typer.Argument(help="Only this source.", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what is weak about your documents. Exit code 1 if there is something.
+
+    Missing front matter, dead links, empty sections, titles that several have, checks that are long ago.
+    """
+    from ingest.lint import lint as look
+
+    with stored(state_of(context), repair=False) as kb:
+        findings = look(kb, source)
+    if as_json:
+        emit({"findings": findings})
+    else:
+        for f in findings:
+            out().print(
+                f"{clean(f.path)}:{f.line}: {f.rule}: {clean(f.detail)}", markup=False, soft_wrap=True
+            )
+        out().print(f"{len(findings)} findings" if findings else "nothing to complain about")
+    if findings:
         raise typer.Exit(1)
 
 

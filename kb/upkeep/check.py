@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -186,7 +187,7 @@ def _documents(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, st
             if not chunks:
                 continue
             try:
-                lines = kb.blobs.text(text_sha).split("\n")
+                lines = _bare(kb.blobs.text(text_sha)).split("\n")
             except BlobMissing as error:
                 yield "document", f"{path}: {error}"
                 continue
@@ -194,8 +195,13 @@ def _documents(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, st
                 where = f"{path}:{start}-{end} (chunk {chunk_id[:12]})"
                 if partition_of(chunk_kind, chunk_scope) != partition_of(kind, scope):
                     yield "chunk", f"{where} has another kind or scope than its document"
-                if not in_place(lines, chunk, start, end, rendered=rendered):
+                if not in_place(lines, _bare(chunk), start, end, rendered=rendered):
                     yield "chunk", f"{where} is not what the document says there"
+
+
+def _bare(text: str) -> str:
+    """Without the blanks of blank lines, which chunks do not keep."""
+    return re.sub(r"^[^\S\n]+$", "", text, flags=re.MULTILINE)
 
 
 def in_place(lines: list[str], chunk: str, start: int, end: int, *, rendered: bool) -> bool:

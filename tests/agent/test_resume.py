@@ -18,6 +18,7 @@ import search_stubs
 from search_stubs import PLACE, StubExecutor, StubGenerator, graph_of, open_kb, write_problem
 
 from agent import RunStore, Search, SearchSettings
+from kb.errors import QuotaExceeded
 
 # What a process has begun to do when its last moments are counted: making the run, a step, the verification.
 MOMENTS = ["create"] * 3 + ["step"] * 8 + ["final"] * 2
@@ -78,3 +79,21 @@ def test_killed_again_and_again_and_resumed(tmp_path, policy):
         assert graph_of(kb, run.run_id) == expected
     repeated = sum(n - 1 for n in Counter(begun(log, "step")).values())
     assert repeated <= len(MOMENTS)
+
+
+def test_a_quota_stops_before_the_next_step_and_more_room_goes_on(tmp_path):
+    problem = str(write_problem(tmp_path))
+    settings = SearchSettings(problem, steps=6, seed=3)
+    with open_kb(tmp_path / "whole") as kb:
+        whole = Search(kb, StubExecutor(), settings, generator=StubGenerator(), place=PLACE).run()
+        expected = graph_of(kb, whole.run_id)
+    with open_kb(tmp_path / "home") as kb:
+        used = sum(f.stat().st_size for f in (tmp_path / "home").rglob("*") if f.is_file())
+        kb.settings = kb.settings.model_copy(update={"quota": used + 1_300_000})
+        with pytest.raises(QuotaExceeded, match="of its quota"):
+            Search(kb, StubExecutor(), settings, generator=StubGenerator(), place=PLACE).run()
+        run_id = RunStore(kb).list_runs()[0].run_id
+        assert 1 < len(graph_of(kb, run_id)[0]) < len(expected[0])
+        kb.settings = kb.settings.model_copy(update={"quota": None})
+        Search.resume(kb, StubExecutor(), run_id, generator=StubGenerator(), place=PLACE)
+        assert graph_of(kb, run_id)[0] == expected[0]

@@ -139,6 +139,14 @@ def test_a_repeated_table_header_is_in_place() -> None:
     assert not in_place(table, "| b |\n|---|\n| 2 |", 5, 5, rendered=False)
 
 
+def test_blanks_of_blank_lines_are_not_kept_and_not_missed(kb: KnowledgeBase, tmp_path: Path) -> None:
+    from ingest import ingest_paths
+
+    (tmp_path / "a.md").write_text("# A\n \t\nfirst\n  \nsecond\n")
+    ingest_paths(kb, [tmp_path / "a.md"])
+    assert check(kb).problems == []
+
+
 # --- rebuild ---
 
 
