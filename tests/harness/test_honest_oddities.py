@@ -75,7 +75,7 @@ def test_constant_weights_may_not_be_left_out_behind_another_parameter(evaluate:
 
 
 NESTED = problem(
-    "y = x * self.w; return {'b': y, 'a': {'n': 2, 'z': y.sum(-1), 'k': y + 1}}, [{'q': x - 1, 'p': x + 1}]",
+    "y = x * self.w; return {'b': y, 'a': {'n': 2, 'z': y.sum(-1), 'k': y * y}}, [{'q': x - 1, 'p': x + 1}]",
     "torch.randn(8, 16)",
     "self.w = nn.Parameter(torch.ones(16))",
 )
@@ -90,9 +90,9 @@ def test_dictionaries_are_equal_in_any_order(evaluate: Evaluate, backward: bool)
     """Also where gradients are asked for: cotangents belong to outputs by name."""
     source = NESTED + f"META = {{'backward': {backward}}}\n"
     weight = "self.w = nn.Parameter(torch.ones(16))"
-    result = evaluate(source, candidate(TURNED.format(k="y + 1", b="y"), init=weight))
+    result = evaluate(source, candidate(TURNED.format(k="y * y", b="y"), init=weight))
     assert result.status == "correct", result.reason
-    result = evaluate(source, candidate(TURNED.format(k="y", b="y + 1"), init=weight))
+    result = evaluate(source, candidate(TURNED.format(k="y", b="y * y"), init=weight))
     assert (result.status, result.reason.startswith("output 0")) == ("incorrect", True), result.reason
 
 
