@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -318,3 +320,49 @@ def test_functions_called_by_way_of_tvm_ffi(compiled: Callable[..., Evaluation])
     result = compiled(called, problem=PROBLEM)
     assert result.status == "compiled", result.reason
     assert "1 kernel" in result.reason
+
+
+HERE = """
+import os, sys
+os.environ["CUTE_DSL_ARCH"] = "sm_90a"
+import torch, cutlass, cutlass.cute as cute
+from cutlass.cute.runtime import from_dlpack
+from harness.target import get_target
+from harness.worker.profiling.cute import cute_kernels
+from harness.worker.profiling.static import figures
+@cute.kernel
+def copy(x: cute.Tensor, y: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    y[i] = x[i]
+@cute.jit
+def launch(x: cute.Tensor, y: cute.Tensor):
+    copy(x, y).launch(grid=(4, 1, 1), block=(128, 1, 1))
+@cute.jit
+def on_host(x: cute.Tensor, y: cute.Tensor):
+    y[0] = x[0]
+tensors = [from_dlpack(torch.ones(512)) for _ in range(2)]
+kept = [cute.compile(function, *tensors) for function in (launch, on_host)]
+torch.cuda.get_device_capability = lambda: (9, 0)
+(kernel,) = cute_kernels()
+found = figures(kernel, get_target("nvidia:sm_90").limits, [])
+print(found["language"], found["architecture"], "copy" in found["name"], found["registers"])
+"""
+
+
+@needs_cute
+def test_figures_of_what_was_compiled_for_a_device_that_is_here(tmp_path: Path, repository: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(HERE)
+    added = os.pathsep.join([str(repository), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": added},
+    )
+    assert done.returncode == 0, done.stderr
+    language, architecture, named, registers = done.stdout.split()
+    assert (language, architecture, named) == ("cute", "sm_90", "True")
+    assert 4 <= int(registers) <= 64
