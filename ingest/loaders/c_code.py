@@ -15,6 +15,7 @@ _SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".
 _KERNEL = re.compile(
     r"\b(__global__|__kernel|kernel\s+void)\b|#pragma\s+omp\s+(parallel|simd|target)|_mm\d*_"
 )
+_COMMENT = re.compile(r"^(\s*)(?://[/!]?<?|/\*[*!]?<?|\*/?)(?:\s|$)")
 _LANGUAGES = (
     ("opencl", {".cl"}, re.compile(r"\b__kernel\b")),
     ("hip", {".hip"}, re.compile(r"#\s*include\s*[<\"]hip/|\bhip(?:Launch|Malloc|Stream|Memcpy|DeviceSync)")),
@@ -31,7 +32,7 @@ class CLoader(Loader):
     """
 
     name = "c"
-    version = 2
+    version = 3
     priority = 40
 
     def accepts(self, file: FileContent) -> bool:
@@ -62,10 +63,15 @@ class CLoader(Loader):
             kind="kernel" if "measurements" in meta or _KERNEL.search(file.text) else "document",
             meta=meta,
             notes=notes,
+            plain=_plain,
         )
 
     def dependencies(self, path: Path, root: Path) -> list[Path]:
         return tables_beside(path, root)
+
+
+def _plain(line: str) -> str:
+    return _COMMENT.sub(r"\1", line)
 
 
 def _language(file: FileContent) -> str:

@@ -32,7 +32,7 @@ class TableGenLoader(Loader):
         sections = []
         if not starts or starts[0][0] > 0:
             sections.append(LoadedSection(title, 1, starts[0][0] if starts else len(lines)))
-        for (start, name), (end, _) in zip(starts, [*starts[1:], (len(lines), "")], strict=True):
+        for (start, name), (end, _) in zip(starts, [*starts, (len(lines), "")][1:], strict=True):
             text = "\n".join(lines[start:end])
             summary = _SUMMARY.search(text)
             heading = f"{name}: {summary[1]}" if summary else name

@@ -97,6 +97,21 @@ def test_definitions_with_namespaces_templates_and_the_comment_above() -> None:
     assert document.notes == []
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("  /// Waits.", "  Waits."),
+        (" * @param x", " @param x"),
+        ("/** Sum */", "Sum */"),
+        ("*p = a * b;",) * 2,
+    ],
+)
+def test_the_embedding_model_sees_no_comment_marks(line: str, words: str) -> None:
+    plain = load(CUDA).plain
+    assert plain is not None
+    assert plain(line) == words
+
+
 def test_documented_declarations_macros_and_anonymous_types() -> None:
     document = load(HEADER, "pair.h")
     assert named(document) == [

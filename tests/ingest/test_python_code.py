@@ -256,3 +256,9 @@ def test_tablegen_records_become_sections() -> None:
         ("TT_Op", 18, 19),
     ]
     assert document.meta == {"language": "tablegen", "dialect": "tt"}
+
+
+def test_tablegen_without_records_is_read() -> None:
+    document = TableGenLoader().load(FileContent(Path("Ops.td"), b"", "// nothing\n  def indented : X;\n"))
+    assert [(s.start_line, s.end_line) for s in document.sections] == [(1, 3)]
+    assert document.notes == ["no records recognised; cut by lines"]

@@ -6,10 +6,13 @@ from textwrap import dedent
 
 import pytest
 
+from ingest import ingest_paths
 from ingest.document import FileContent, LoadedDocument
 from ingest.loaders.rst import RstLoader
 from ingest.loaders.rst.inline import plain
 from ingest.registry import loader_for
+from kb import KnowledgeBase
+from kb.upkeep.check import check
 
 GUIDE = """\
 .. meta::
@@ -420,3 +423,16 @@ def test_pieces_without_suffix_of_their_own_are_recognised() -> None:
     for name, text in (("a.txt", ".. note::\n\n   x\n"), ("b.inc", "See :ref:`x`.\n")):
         assert loader_for(FileContent(Path(name), b"", text)).name == "rst"
     assert loader_for(FileContent(Path("c.txt"), b"", "plain text")).name == "text"
+
+
+def test_a_change_in_an_included_file_is_seen(kb: KnowledgeBase, source: Path) -> None:
+    (source / "sub" / "a.rst").write_text("Title\n=====\n\n.. include:: piece.inc\n")
+    (source / "b.rst").write_text("Other\n=====\n\nText.\n")
+    ingest_paths(kb, [source])
+    assert "Piece of" in kb.query("piece").hits[0].text
+    (source / "sub" / "piece.inc").write_text("Quite another sentence.\n")
+    report = ingest_paths(kb, [source])
+    assert (report.updated, report.unchanged) == (1, 3)
+    hit = kb.query("another sentence").hits[0]
+    assert (hit.path, hit.start_line, hit.end_line) == ("sub/a.rst", 1, 4)
+    assert check(kb).problems == []
