@@ -149,7 +149,11 @@ class Collector:
         checkouts: list[checkout.Checkout] = []
         use_git = git and checkout.available()
 
-        def enter(folder: Path) -> None:
+        home = self._kb.home.resolve()
+
+        def enter(folder: Path) -> bool:
+            if folder.resolve() == home and folder != root:
+                return False  # what is stored is no document
             private = git and (folder / SOURCE_FILE).is_file() and folder != root
             if private and self._scope_files.visibility(folder) == LOCAL_ONLY:
                 self._source(folder, Said(LOCAL_ONLY), "", "")
@@ -158,9 +162,10 @@ class Collector:
                     found = checkout.read(folder)
                 except checkout.GitFailed as error:
                     self._note(folder, f"all files are read, not only the tracked ones: {error}")
-                    return
+                    return True
                 if found is not None:
                     checkouts.append(found)
+            return True
 
         for file in walk(root, unlisted, enter):
             # The innermost checkout decides: a submodule is one entry of the outer one.

@@ -17,12 +17,12 @@ _SKIPPED_SUFFIXES = {".pyc", ".pyo", ".o", ".a", ".so", ".swp"}
 
 
 def walk(
-    root: Path, unlisted: list[Path] | None = None, enter: Callable[[Path], None] = lambda _: None
+    root: Path, unlisted: list[Path] | None = None, enter: Callable[[Path], bool] = lambda _: True
 ) -> Iterator[Path]:
     """All files below `root` in a fixed order; every folder once, so that links cannot make a loop.
 
-    Folders that cannot be listed are left out, and appended to `unlisted` where it is given; `enter` is told
-    of every other one before its files.
+    Folders that cannot be listed are left out, and appended to `unlisted` where it is given; `enter` is asked
+    about every other one before its files.
     Version control, caches and files that begin with a dot are left out. A folder with a SKILL.md is one
     unit: only that file is yielded.
     """
@@ -39,7 +39,8 @@ def walk(
             if unlisted is not None:
                 unlisted.append(folder)
             return
-        enter(folder)
+        if not enter(folder):
+            return
         if any(e.name == "SKILL.md" for e in entries):
             yield folder / "SKILL.md"
             return

@@ -19,10 +19,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from kb.errors import BackupInvalid, Refused, StoreTooNew
+from kb.errors import BackupInvalid, QuotaExceeded, Refused, StoreTooNew
 from kb.locks import file_lock, home_lock
 from kb.migrations import HEAD
 from kb.upkeep.gc import SCRATCH
+from kb.upkeep.quota import readable
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
@@ -91,7 +92,8 @@ def restore(
 ) -> dict[str, Any]:
     """Make the home what the backup in `file` holds. Everything is checked before anything is replaced.
 
-    Raises BackupInvalid, StoreTooNew, and Refused where the home holds something, unless `force`.
+    Raises BackupInvalid, StoreTooNew, QuotaExceeded, and Refused where the home holds something, unless
+    `force`.
     """
     home = settings.home
     file = file.expanduser()
@@ -106,7 +108,7 @@ def restore(
     with home_lock(home, timeout_s=settings.lock_timeout_s, waiting=waiting):
         shutil.rmtree(fresh.parent, ignore_errors=True)
         try:
-            count = _extract(file, fresh, progress)
+            count = _extract(file, fresh, settings.quota, progress)
             _check_database(fresh / _DATABASE, file)
             lock = home / "chroma.lock"
             with file_lock(lock, timeout_s=settings.lock_timeout_s, what="using the vector index"):
@@ -238,7 +240,7 @@ class _Checked:
         return block
 
 
-def _extract(file: Path, folder: Path, progress: Progress) -> int:
+def _extract(file: Path, folder: Path, quota: int | None, progress: Progress) -> int:
     done = 0
 
     def write(name: str, source: _Checked) -> None:
@@ -253,6 +255,11 @@ def _extract(file: Path, folder: Path, progress: Progress) -> int:
     with _opened(file) as archive:
         manifest = _manifest(archive, file)
         total = len(manifest["members"])
+        needed = sum(int(member["size"]) for member in manifest["members"])
+        if quota is not None and needed > quota:
+            raise QuotaExceeded(
+                f"{file} holds {readable(needed)}, the quota is {readable(quota)}", "raise KERNELEVOLVE_QUOTA"
+            )
         _read(archive, manifest, file, write)
     return total
 

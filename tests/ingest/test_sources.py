@@ -83,6 +83,15 @@ def test_a_file_whose_name_looks_like_a_pattern_is_a_file(kb: KnowledgeBase, tmp
     assert ingest_paths(kb, [tmp_path / "a[1].md"]).added == 1
 
 
+def test_the_home_folder_is_no_source(kb: KnowledgeBase, settings: Settings, tmp_path: Path) -> None:
+    write(tmp_path, a_md="# A\n\nx\n")
+    ingest_paths(kb, [tmp_path])
+    ingest_paths(kb, [tmp_path])
+    assert set(documents(kb)) == {"a.md"}
+    write(settings.home / "runs" / "r", b_md="# B\n\nx\n")
+    assert ingest_paths(kb, [settings.home / "runs"]).added == 1, "a part of it that is named is read"
+
+
 # --- checkouts ---
 
 
@@ -131,8 +140,9 @@ def test_a_checkout_below_the_folder(kb: KnowledgeBase, repository: Path) -> Non
     git(inner, "init", "-q")
     git(inner, "add", "n.md")
     ingest_paths(kb, [repository.parent])
-    found = {p for p in documents(kb) if not p.startswith("home/")}
-    assert found == {"repo/docs/a.md", "top.md", "repo/docs/inner/n.md"}, "the innermost checkout decides"
+    assert set(documents(kb)) == {"repo/docs/a.md", "top.md", "repo/docs/inner/n.md"}, (
+        "the innermost checkout decides"
+    )
 
 
 def test_a_checkouts_own_configuration_runs_nothing(

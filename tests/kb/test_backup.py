@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kb import KnowledgeBase, Settings
-from kb.errors import BackupInvalid, Refused, StoreTooNew
+from kb.errors import BackupInvalid, QuotaExceeded, Refused, StoreTooNew
 from kb.tables import Node, Run
 from kb.upkeep import backup as module
 from kb.upkeep.backup import backup, restore, verify
@@ -77,6 +77,13 @@ def test_nothing_is_overwritten_unasked(filled: KnowledgeBase, tmp_path: Path, s
     with KnowledgeBase.open(filled.settings, embedder=filled.embedder) as kb:
         assert {h.path for h in kb.query("tiling").hits} == {"a.md"}
     backup(filled, file, force=True)
+
+
+def test_a_quota_holds_for_restoring(filled: KnowledgeBase, tmp_path: Path) -> None:
+    backup(filled, tmp_path / "b.zip")
+    small = Settings(home=tmp_path / "other", quota="10kB")
+    with pytest.raises(QuotaExceeded, match="the quota is 10"):
+        restore(small, tmp_path / "b.zip")
 
 
 def members(file: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from sqlmodel import SQLModel, select
 from kb import KnowledgeBase, Settings
 from kb.errors import HomeUnavailable, StoreDamaged, StoreFull, StoreLocked, StoreTooNew
 from kb.migrations import HEAD
-from kb.tables import Event, Node, Run
+from kb.tables import Event, Node, Run, Section, Source
 
 
 def test_migrations_make_exactly_the_tables(kb: KnowledgeBase) -> None:
@@ -200,3 +200,39 @@ def test_an_empty_file_in_place_of_the_database_is_no_new_store(settings: Settin
     (settings.home / "kernelevolve.db").touch()
     with pytest.raises(StoreDamaged, match="empty beside stored blobs"):
         KnowledgeBase.open(settings)
+
+
+def test_a_home_of_the_first_schema_is_migrated_with_its_content(settings: Settings) -> None:
+    from alembic import command
+    from sqlalchemy import create_engine
+
+    settings.home.mkdir()
+    engine = create_engine(f"sqlite:///{settings.home / 'kernelevolve.db'}")
+    config = Config()
+    config.set_main_option("script_location", str(Path(sys.modules["kb.migrations"].__path__[0])))
+    when = "2026-01-01 00:00:00"
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        for statement in (
+            f"INSERT INTO source VALUES (1, '/s', 's', '/s', 'shared', 'cpu', '', '{when}')",
+            "INSERT INTO document (id, source_id, path, location, state, error, sha256, recipe, text_sha,"
+            " loader, kind, scope, title, meta, notes, size, created, updated)"
+            f" VALUES (1, 1, 'a.md', '/s/a.md', 'embedded', '', 'x', '', '{'a' * 64}', 'markdown', 'trace',"
+            f" 'cpu', 'A', '{{}}', '[]', 1, '{when}', '{when}')",
+            "INSERT INTO section (id, document_id, ordinal, heading_path, start_line, end_line)"
+            " VALUES (1, 1, 0, 'A', 1, 2)",
+            "INSERT INTO chunk (pk, id, document_id, section_id, ordinal, scope, kind, breadcrumb, text,"
+            " start_line, end_line) VALUES (1, 'c', 1, 1, 0, 'cpu', 'trace', 'A', 'old tiles', 1, 2)",
+        ):
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+    with KnowledgeBase.open(settings) as kb, kb.session() as session:
+        assert kb.notices == []
+        source = session.exec(select(Source)).one()
+        assert (source.scope, source.defaults, source.version) == ("cpu", {}, "")
+        assert session.exec(select(Section)).one().rendered
+        found = session.connection().exec_driver_sql(
+            "SELECT rowid FROM chunk_fts WHERE chunk_fts MATCH 'tiles'"
+        )
+        assert found.scalars().all() == [1]
