@@ -294,6 +294,25 @@ def test_objects_without_text_of_their_own_stay_where_they_are() -> None:
     assert "- ``pkg.lang.cat``\n- ``pkg.lang.full``" in rest
 
 
+def test_modules_and_titled_containers() -> None:
+    blocks = [
+        ".. py:module:: pkg.ops\n   :synopsis: All operators.",
+        ".. tab-set::\n\n   .. tab-item:: Linux\n      :sync: a\n\n      Type it.",
+        ".. grid:: 1 2\n\n   .. grid-item-card:: Start\n      :link: x\n\n      Go.",
+        ".. only:: html\n\n   Kept.",
+        ".. data:: LIMIT\n   :value: 3",
+    ]
+    assert text_of(load("\n\n".join(blocks))) == "\n\n".join(
+        [
+            "Module ``pkg.ops``: All operators.",
+            "**Linux**\nType it.",
+            "**Start**\nGo.",
+            "Kept.",
+            "LIMIT\n\n  :value: 3",
+        ]
+    )
+
+
 def test_unknown_directives_keep_their_text_and_are_named() -> None:
     document = load("T\n==\n\n.. fancy:: Title\n   :opt: x\n\n   Inside.\n\n.. fancy::\n")
     assert "**Title**\nInside." in text_of(document) or "**Title**\n\nInside." in text_of(document)

@@ -32,13 +32,13 @@ _CODE = {
 }
 # Containers whose argument, if any, is layout rather than text.
 _PLAIN = {
-    "only", "ifconfig", "container", "compound", "grid", "grid-item", "tab-set", "tabs", "hlist", "centered",
-    "epigraph", "pull-quote", "highlights", "glossary", "rst-class", "div", "card-carousel", "card-header",
-    "card-footer", "button-ref", "button-link", "collapse", "table-wrapper", "toggle", "details",
+    "only", "ifconfig", "container", "compound", "grid", "grid-item", "tab-set", "tabs", "hlist", "epigraph",
+    "pull-quote", "highlights", "glossary", "rst-class", "div", "card-carousel", "button-ref", "button-link",
+    "toggle",
 }  # fmt: skip
 _TITLED = {
-    "admonition", "topic", "sidebar", "rubric", "tab-item", "tab", "group-tab", "dropdown", "card",
-    "grid-item-card", "exercise", "solution", "prf:theorem",
+    "admonition", "topic", "sidebar", "rubric", "centered", "tab-item", "tab", "group-tab", "dropdown",
+    "card", "grid-item-card", "collapse", "details", "exercise", "solution",
 }  # fmt: skip
 _DROPPED = {
     "toctree", "contents", "highlight", "index", "sectnum", "tabularcolumns", "role", "default-role",
@@ -75,6 +75,10 @@ def run(scanner: Scanner, d: Directive) -> None:
         scanner.scan(d.body, d.prefix, nested=True)
     elif d.name in _MODULES:
         scanner.module = "" if d.argument == "None" else d.argument
+        if not d.name.endswith("currentmodule"):
+            synopsis = d.options.get("synopsis", "")
+            about = f"Module ``{d.argument}``: {synopsis}" if synopsis else f"Module ``{d.argument}``"
+            scanner.emit_all([d.place.at(about)], d.prefix)
         scanner.scan(d.body, d.prefix, nested=True)
     elif d.name not in _DROPPED:
         if d.name not in _TITLED:
