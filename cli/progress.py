@@ -118,6 +118,6 @@ def report_failures(result: IngestReport) -> None:
     if len(result.failed) > _SHOWN:
         note(f"… and {len(result.failed) - _SHOWN} more failed; --json lists them all", style="red")
     for path in result.needs_ocr:
-        note(f"no text found, needs OCR: {path}", style="yellow")
+        note(f"scanned pages need OCR (install tesseract): {path}", style="yellow")
     for item in result.notes:
         note(f"note: {item['path']}: {'; '.join(item['notes'])}", style="yellow")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Place = Callable[[float, float], tuple[float, float]]  # from the file's coordinates to those of the page
 Box = tuple[float, float, float, float]
-_MAX_OBJECTS = 20_000  # more are a drawing, not the lines of a table
+_MAX_OBJECTS = 6_000  # more are a drawing, not the lines of a table
 
 
 @dataclass(slots=True)
