@@ -88,22 +88,22 @@ def _are_columns(band: Sequence[Segment], gutter: float) -> bool:
     right = [s for s in band if s.x0 >= gutter - 1]
     if len(left) < 2 or not right or len(band) < 6:
         return False
-    if min(_letters(left), _letters(right)) >= _TEXT_LETTERS and _words(left) >= 3 and _words(right) >= 3:
-        return len(right) >= 2 or _in_turn(left, right)
+    sides = [_widest(left), _widest(right)]
+    letters = min(median(len(s.text) for s in side) for side in sides)
+    if letters >= _TEXT_LETTERS and min(median(len(s.words) for s in side) for side in sides) >= 3:
+        return len(sides[1]) >= 2 or _in_turn(left, right)
     # Short lines, as on slides: columns if they were written so, and are more than numbers.
-    return (
-        min(len(left), len(right)) >= 3
-        and min(_letters(left), _letters(right)) >= 8
-        and _in_turn(left, right)
-    )
+    return min(map(len, sides)) >= 3 and letters >= 8 and _in_turn(left, right)
 
 
-def _letters(side: Sequence[Segment]) -> float:
-    return median(len(s.text) for s in side)
-
-
-def _words(side: Sequence[Segment]) -> float:
-    return median(len(s.words) for s in side)
+def _widest(side: Sequence[Segment]) -> list[Segment]:
+    """The longest segment of every line: justified lines of narrow columns fall apart at wide blanks."""
+    lines: dict[int, Segment] = {}
+    for segment in side:
+        at = round(segment.baseline / 2)
+        if at not in lines or segment.x1 - segment.x0 > lines[at].x1 - lines[at].x0:
+            lines[at] = segment
+    return list(lines.values())
 
 
 def _in_turn(left: Sequence[Segment], right: Sequence[Segment]) -> bool:

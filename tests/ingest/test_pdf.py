@@ -206,6 +206,24 @@ def test_columns_are_read_one_after_the_other(columns: int, order: str) -> None:
     assert load(pdf).title == "A title across the columns"
 
 
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_wide_blanks_of_justified_lines_are_no_gutters(by_rows: bool) -> None:
+    placed = []
+    for c in range(2):
+        for i in range(24):
+            if i % 3:
+                placed.append(
+                    (60 + 260 * c, 100 + 12 * i, f"{'ab'[c]}{i} running text of the column that goes")
+                )
+            else:
+                parts = [f"{'ab'[c]}{i} short", "words set", "wide apart"]
+                placed += [(60 + 260 * c + 80 * k, 100 + 12 * i, part) for k, part in enumerate(parts)]
+    pdf = Pdf().page()
+    for x, y, part in sorted(placed, key=lambda p: (p[1], p[0])) if by_rows else placed:
+        pdf.text(x, y, part)
+    assert re.findall(r"\b[ab]\d+\b", text(pdf)) == [f"{c}{i}" for c in "ab" for i in range(24)]
+
+
 def test_a_table_without_lines_is_read_by_rows() -> None:
     pdf = Pdf().page()
     pdf.text(72, 80, "Some words come before the table here.")
