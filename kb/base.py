@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kb.blobs import BlobStore
 from kb.database import open_database
 from kb.errors import HomeUnavailable, IndexUnavailable
+from kb.exact import ExactSearch
 from kb.settings import Settings
 from kb.vectors import VectorIndex
 
@@ -40,6 +41,7 @@ class KnowledgeBase:
         self.home = settings.home
         self.blobs = BlobStore(settings.home / "blobs")
         self.vectors = VectorIndex(settings.home / "chroma", lock_timeout_s=settings.lock_timeout_s)
+        self._exact = ExactSearch(self)
         self.notices: list[str] = []
 
     @classmethod
@@ -124,16 +126,25 @@ class KnowledgeBase:
         from kb.documents import expected_vectors
 
         with self.session() as session:
-            return expected_vectors(session)
+            return expected_vectors(session.connection())
 
-    def nearest_passages(self, text: str, partitions: Sequence[str], limit: int) -> list[tuple[str, float]]:
-        """Passage ids with cosine similarity, best first. Rebuilds an index that is out of step."""
+    def nearest_passages(
+        self, text: str, partitions: Sequence[str], limit: int
+    ) -> tuple[str, list[tuple[str, float]]]:
+        """Who searched, "exact" or "chroma", and passage ids with cosine similarity, best first.
+
+        Chroma serves scopes with more than `Settings.exact_passages` passages. It is rebuilt, with a notice,
+        when it is out of step, and raises IndexUnavailable when that fails: nothing takes its place unseen.
+        """
         model, vector = self.embedder.model_id, self.embedder.embed([text])[0]
+        expected = self.expected_vectors()
+        if self._exact.serves(sum(expected[p][1] for p in partitions if p in expected)):
+            return "exact", self._exact.search(partitions, vector, limit)
         try:
-            return self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
+            return "chroma", self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
         except IndexUnavailable as error:
             self.rebuild_vectors(f"failed ({error})")
-        return self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
+        return "chroma", self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
 
     def _repair(self) -> None:
         from kb import lexical

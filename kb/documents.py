@@ -24,6 +24,7 @@ from kb.tables import (
 )
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
     from sqlmodel import Session
 
     from kb.base import KnowledgeBase
@@ -206,9 +207,9 @@ def _parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
         yield items[i : i + _IN_CLAUSE]
 
 
-def expected_vectors(session: Session) -> dict[str, tuple[int, int]]:
+def expected_vectors(connection: Connection) -> dict[str, tuple[int, int]]:
     """What the vector index must hold: partition -> (generation, count)."""
-    rows = session.connection().execute(
+    rows = connection.execute(
         select(col(VectorIndexState.partition), col(VectorIndexState.generation), col(VectorIndexState.count))
     )
     return {p: (g, n) for p, g, n in rows}

@@ -52,6 +52,7 @@ class _Candidate:
 
     bm25: float | None = None
     similarity: float | None = None
+    searched_by: str | None = None  # "exact" or "chroma"
     score: float = 0.0
 
 
@@ -114,7 +115,8 @@ def _add_dense(
     text: str,
     partitions: Mapping[str, tuple[str, str]],
 ) -> None:
-    nearest = dict(kb.nearest_passages(text, sorted(partitions), PASSAGE_CANDIDATES))
+    searched_by, found = kb.nearest_passages(text, sorted(partitions), PASSAGE_CANDIDATES)
+    nearest = dict(found)
     if not nearest:
         return
     parents = session.connection().execute(
@@ -123,6 +125,7 @@ def _add_dense(
     for passage_id, chunk_pk in parents:
         candidate = candidates.setdefault(chunk_pk, _Candidate())
         candidate.similarity = max(candidate.similarity or -1.0, nearest[passage_id])
+        candidate.searched_by = searched_by
 
 
 def _fuse(candidates: dict[int, _Candidate]) -> None:
@@ -201,6 +204,7 @@ def _why(candidate: _Candidate, chunk: Chunk, terms: Sequence[str], target: str 
         "terms": lexical.matched_terms(terms, f"{chunk.breadcrumb}\n{chunk.text}") if candidate.bm25 else [],
         "bm25": None if candidate.bm25 is None else round(candidate.bm25, 4),
         "similarity": None if candidate.similarity is None else round(candidate.similarity, 4),
+        "vectors": candidate.searched_by,
         "scope": chunk.scope,
         "target": target,
     }

@@ -40,6 +40,11 @@ class Settings(BaseSettings):
     embedding_model: str = Field(
         default="", description="A sentence-transformers model name or folder; empty: the bundled MiniLM."
     )
+    exact_passages: int = Field(
+        default=20_000,
+        ge=0,
+        description="Scopes of up to so many passages are searched exactly, larger ones by Chroma.",
+    )
     lock_timeout_s: float = Field(default=60.0, ge=0, description="How long to wait for another process.")
     max_file_mb: float = Field(default=64.0, gt=0, description="Larger files are reported, not ingested.")
     max_archive_mb: float = Field(
