@@ -31,5 +31,5 @@ def review(kb: KnowledgeBase, inferred: Sequence[dict[str, Any]], *, ask: bool) 
             f"scope of {clean(entry['path'])} (Enter keeps it)", default=entry["scope"], err=True
         ).strip()
         if label != entry["scope"]:
-            changed = correct_scope(kb, entry["path"], label)
+            changed = correct_scope(kb, entry["path"], label, inferred_as=entry["scope"])
             note(f"{changed['changed']} documents are {changed['scope']} now")

@@ -23,23 +23,33 @@ _BATCH = 200
 
 
 def correct_scope(
-    kb: KnowledgeBase, text: str, label: str, *, waiting: Callable[[str], None] | None = None
+    kb: KnowledgeBase,
+    text: str,
+    label: str,
+    *,
+    inferred_as: str | None = None,
+    waiting: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Put a document, everything below a folder, an archive or a source under the scope `label`.
 
     It holds against what the documents say of themselves, and for later ingestions, until it is corrected
-    again. A correction of a folder replaces those made below it. Raises NotFound or StoreLocked.
+    again. A correction of a folder replaces those made below it. With `inferred_as`, it is only for the
+    documents there whose scope was inferred to be that. Raises NotFound or StoreLocked.
     """
     scope = scopes.normalise(label)
     with home_lock(kb.home, timeout_s=kb.settings.lock_timeout_s, waiting=waiting):
         location, documents = _documents(kb, text)
-        wrong = [i for i, current in documents.items() if current != scope]
+        places = [location]
+        if inferred_as is not None:
+            documents = [d for d in documents if d.inferred and d.scope == inferred_as]
+            places = [d.location for d in documents]
+        wrong = [d.id for d in documents if d.scope != scope and d.id is not None]
         with kb.session() as session:
-            for earlier in session.exec(select(ScopeCorrection)):
-                if below(earlier.location, location):
+            for earlier in session.exec(select(ScopeCorrection)).all():
+                if any(below(earlier.location, place) for place in places):
                     session.delete(earlier)
             session.flush()
-            session.add(ScopeCorrection(location=location, scope=scope))
+            session.add_all(ScopeCorrection(location=place, scope=scope) for place in places)
             session.commit()
         writer = DocumentWriter(kb)
         for i in range(0, len(wrong), _BATCH):
@@ -47,19 +57,24 @@ def correct_scope(
     return {"location": location, "scope": scope, "documents": len(documents), "changed": len(wrong)}
 
 
-def _documents(kb: KnowledgeBase, text: str) -> tuple[str, dict[int, str]]:
-    """Where `text` points to, and the documents at or below that: id -> scope."""
+def _documents(kb: KnowledgeBase, text: str) -> tuple[str, list[Document]]:
+    """Where `text` points to, and the documents at or below that."""
     location = location_of(text)
     with kb.session() as session:
-        rows = session.exec(select(Document.id, Document.location, Document.scope, Document.source_id)).all()
-        found = {i: scope for i, where, scope, _ in rows if i is not None and below(where, location)}
+        # By the index: everything below a prefix, by "/" or "!", sorts before that prefix and "0".
+        near = session.exec(
+            select(Document).where(
+                Document.location >= location, Document.location < location.rstrip("/") + "0"
+            )
+        ).all()
+        found = [d for d in near if below(d.location, location)]
         if not found:  # perhaps a path inside an archive, as it is cited, or the name of a source
             cited = session.exec(select(Document).where(col(Document.path) == text)).all()
-            if len(cited) == 1 and cited[0].id is not None:
-                return cited[0].location, {cited[0].id: cited[0].scope}
+            if len(cited) == 1:
+                return cited[0].location, list(cited)
             source = find_source(session, text)
             location = source.root
-            found = {i: scope for i, _, scope, owner in rows if i is not None and owner == source.id}
+            found = list(session.exec(select(Document).where(Document.source_id == source.id)).all())
     if not found:
         raise NotFound(f"{text} has no documents", "ingest it first")
     return location, found

@@ -256,6 +256,21 @@ def test_an_inferred_scope_is_reported_and_corrected_without_embedding(
     assert kb.notices == []
 
 
+def test_correcting_what_was_inferred_leaves_the_rest_of_the_folder(
+    kb: KnowledgeBase, tmp_path: Path
+) -> None:
+    said = "---\nscope: triton\n---\n" + CUDA
+    root = write(tmp_path / "d", a_md=CUDA, b_md=said, s__c_md=CUDA)
+    ingest_paths(kb, [root])
+    done = correct_scope(kb, str(root), "opencl", inferred_as="nvidia")
+    assert (done["documents"], done["changed"]) == (2, 2)
+    found = {p: d.scope for p, d in documents(kb).items()}
+    assert found == {"a.md": "opencl", "b.md": "triton", "s/c.md": "opencl"}
+    (root / "a.md").write_text(CUDA + "\nmore\n")
+    ingest_paths(kb, [root])
+    assert documents(kb)["a.md"].scope == "opencl"
+
+
 def test_a_correction_outlives_every_later_ingestion(kb: KnowledgeBase, corpus: Path) -> None:
     ingest_paths(kb, [corpus])
     correct_scope(kb, str(corpus / "rocm.md"), "triton")
@@ -415,6 +430,83 @@ def test_interrupted_anywhere_and_run_again(
         clean = [[(h.chunk_id, h.score) for h in kb.query(q, k=50).hits] for q in ("tiles 3", "lanes 5 part")]
     assert found == clean
     assert not (settings.home / "scratch").exists()
+
+
+UPKEEP = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from conftest import HashEmbedder
+from kb import KnowledgeBase, Settings
+from ingest import ingest_paths
+from kb.upkeep.gc import collect_garbage
+from kb.upkeep.rescope import correct_scope
+from kb.upkeep.sources import remove_source
+kb = KnowledgeBase.open(Settings(home=sys.argv[1]), embedder=HashEmbedder())
+root, what = sys.argv[2], sys.argv[4]
+print("open", flush=True)
+if what == "scope":
+    for label in ("cpu", "nvidia", "triton", "amd"):
+        correct_scope(kb, root, label)
+elif what == "remove":
+    remove_source(kb, root)
+    ingest_paths(kb, [root])
+elif what == "gc":
+    collect_garbage(kb)
+    kb.rebuild()
+else:
+    for _ in range(5):
+        kb.query("tiles lanes")
+"""
+
+
+@pytest.mark.full
+def test_upkeep_killed_anywhere_leaves_a_sound_store(
+    settings: Settings, tmp_path: Path, embedder: Any
+) -> None:
+    import random
+
+    root = tmp_path / "many"
+    for i in range(40):
+        parts = "\n".join(f"## Part {j}\n\ntiles {i} lanes {j}\n" for j in range(6))
+        write(root, **{f"{i:03}_md": f"# Document {i}\n\n{parts}"})
+    with KnowledgeBase.open(settings, embedder=embedder) as kb:
+        ingest_paths(kb, [root])
+    draw = random.Random(7)
+    command = [sys.executable, "-c", UPKEEP, str(settings.home), str(root), str(Path(__file__).parent)]
+    for what in ["scope", "remove", "gc", "query"] * 4:
+        process = subprocess.Popen([*command, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(draw.uniform(0, 0.6))
+        process.send_signal(signal.SIGKILL)
+        assert b"Traceback" not in process.communicate()[1]
+        with KnowledgeBase.open(settings, embedder=embedder) as kb:
+            assert check(kb).problems == [], what
+            ingest_paths(kb, [root])
+    with KnowledgeBase.open(settings, embedder=embedder) as kb:
+        ingest_paths(kb, [root])
+        assert len(documents(kb)) == 40
+        assert {h.path for h in kb.query("tiles 3", k=50).hits}
+
+
+@pytest.mark.full
+def test_everything_at_once(settings: Settings, tmp_path: Path, embedder: Any) -> None:
+    """Processes that ingest, tidy, correct and ask share a home: all end well, and the store is sound."""
+    root = tmp_path / "many"
+    for i in range(30):
+        write(root, **{f"{i:03}_md": f"# Document {i}\n\ntiles {i} lanes\n"})
+    with KnowledgeBase.open(settings, embedder=embedder) as kb:
+        ingest_paths(kb, [root])
+    command = [sys.executable, "-c", UPKEEP, str(settings.home), str(root), str(Path(__file__).parent)]
+    processes = [
+        subprocess.Popen([*command, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for what in ("remove", "gc", "query", "query")
+    ]
+    errors = [p.communicate(timeout=120)[1].decode() for p in processes]
+    assert [p.returncode for p in processes] == [0] * 4, errors
+    with KnowledgeBase.open(settings, embedder=embedder) as kb:
+        assert check(kb).problems == []
+        assert len(documents(kb)) == 30
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
