@@ -10,6 +10,7 @@ from ingest.html.tree import BLOCKS, Element
 from ingest.rendering import MarkdownWriter, fenced
 
 _HEADINGS = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
+_LISTINGS = {"pre", "xmp", "listing", "plaintext"}
 _CODE = {"code", "tt", "samp", "kbd"}
 _LANGUAGE = re.compile(r"(?:language|lang|highlight(?:-source)?|sourceCode|brush)[-: ]+([\w+#]+)")
 _LANGUAGE_NAMES = {
@@ -41,7 +42,7 @@ class Renderer:
         for child in element.children:
             if isinstance(child, str):
                 self._inline.append(re.sub(r"\s+", " ", child))
-            elif child.tag == "pre" or "fragment" in child.classes:
+            elif child.tag in _LISTINGS or "fragment" in child.classes:
                 self._code(child)
             elif child.tag in BLOCKS or child.blocks:
                 self._flush()

@@ -24,12 +24,16 @@ _DROPPED = frozenset({
     "dialog", "link", "meta", "base",
 })  # fmt: skip
 BLOCKS = frozenset({
-    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dir", "div",
-    "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6",
-    "header", "hgroup", "hr", "html", "legend", "li", "main", "menu", "ol", "p", "pre", "section",
-    "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
+    "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dir",
+    "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5",
+    "h6", "header", "hgroup", "hr", "html", "legend", "li", "listing", "main", "menu", "ol", "p",
+    "plaintext", "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
+    "xmp",
 })  # fmt: skip
 _MATH_SCRIPT = re.compile(r"math/tex")
+# XHTML may close these in their opening tag; as HTML they would swallow all that follows.
+_XHTML = re.compile(r"<\?xml|xhtml", re.IGNORECASE)
+_CLOSED = re.compile(r"<(script|style|title|iframe|textarea|noscript)\b([^<>]*?)/>", re.IGNORECASE)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +87,8 @@ def parse(html: str) -> tuple[Element, str]:
     """The page's body, and the text of its `title` element."""
     from selectolax.lexbor import LexborHTMLParser
 
+    if _XHTML.search(html[:1000]):
+        html = _CLOSED.sub(r"<\1\2></\1>", html)
     parser = LexborHTMLParser(html)
     title = parser.css_first("head > title")
     root = Element("body", {})

@@ -12,7 +12,7 @@ from ingest.pdf.assemble import write_pages
 from ingest.pdf.blocks import Block, blocks_of
 from ingest.pdf.furniture import furniture
 from ingest.pdf.headings import OutlineEntry
-from ingest.pdf.page import PageContent, read_page
+from ingest.pdf.page import PageContent, Word, read_page
 from ingest.pdf.scan import image_of
 from ingest.rendering import MarkdownWriter, clean
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MAGIC = b"%PDF-"
 _FEW_LETTERS = 50  # a page with fewer, and an image, is a scanned one
 _IMAGE_SHARE = 0.05
+_CODE_SIGNS = re.compile(r"[{}();=<>#&]|->|::")
 _NO_TITLE = re.compile(
     r"(?:microsoft (?:word|powerpoint)|powerpoint presentation|untitled|title|document\d*|slide \d+)\b.*"
     r"|\W*(?:anonymous|unspecified)\W*|.*\.(?:docx?|pptx?|pdf|tex|dvi|indd|fm|html?|md|rtf|odt)",
@@ -74,11 +75,9 @@ def _open(data: bytes) -> PdfDocument:
 def _load(pdf: PdfDocument, file: FileContent) -> LoadedDocument:
     notes: list[str] = []
     contents, scans, needs_ocr = _read(pdf, notes)
-    letters = [(w.mono, w.size, len(w.text)) for page in contents for w in page.words]
-    total = sum(n for _, _, n in letters)
-    # In a document that is set in one width throughout, that says nothing about code.
-    code = sum(n for mono, _, n in letters if mono) < 0.7 * total
-    dropped = furniture(contents, _body_size(letters))
+    words = [word for page in contents for word in page.words]
+    code = _tells_code(words)
+    dropped = furniture(contents, _body_size(words))
     pages = [
         blocks_of(content, number, dropped, code=code) + ([scans[number]] if number in scans else [])
         for number, content in enumerate(contents, start=1)
@@ -149,10 +148,18 @@ def _is_scan(content: PageContent) -> bool:
     return (letters < _FEW_LETTERS and content.images >= _IMAGE_SHARE) or content.unmapped > 0.5
 
 
-def _body_size(letters: list[tuple[bool, float, int]]) -> float:
+def _tells_code(words: list[Word]) -> bool:
+    """Whether letters of one width mean code: not in a document that sets all of its prose in them."""
+    mono = [word for word in words if word.mono]
+    if sum(len(w.text) for w in mono) < 0.7 * sum(len(w.text) for w in words):
+        return True
+    return sum(_CODE_SIGNS.search(w.text) is not None for w in mono) > 0.15 * len(mono)
+
+
+def _body_size(words: list[Word]) -> float:
     total: dict[float, int] = {}
-    for _, size, count in letters:
-        total[size] = total.get(size, 0) + count
+    for word in words:
+        total[word.size] = total.get(word.size, 0) + len(word.text)
     return max(total, key=lambda size: total[size], default=10.0)
 
 

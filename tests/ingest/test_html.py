@@ -273,6 +273,14 @@ def test_broken_markup_of_any_depth_keeps_its_words() -> None:
     assert deep.count("more") == 5_000
 
 
+def test_tags_that_xhtml_closes_at_once() -> None:
+    page = '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title/><script src="x.js"/></head>'
+    assert (
+        text(page + '<body><a id="x"/><p>Words.</p><iframe src="y"/><p>More.</p></body></html>')
+        == "Words.\n\nMore."
+    )
+
+
 def test_a_page_without_text_is_refused() -> None:
     for page in ("<html><body><script>render()</script></body></html>", "<html></html>"):
         with pytest.raises(Unreadable, match="no text in the page"):

@@ -356,6 +356,24 @@ def test_code_keeps_its_indentation() -> None:
     assert f":\n\n{code}\n\nAnd" in text(pdf)
 
 
+def test_documents_in_one_width_throughout() -> None:
+    prose = Pdf().page()
+    prose.lines(
+        72,
+        80,
+        [
+            "This is a specification as they were set in former",
+            "times, with a typewriter and without any code.",
+        ],
+        10,
+        "mono",
+    )
+    assert "```" not in text(prose)
+    listing = Pdf().page()
+    listing.lines(72, 80, ["int add(int a, int b) {", "  return a + b;", "}"], 10, "mono")
+    assert text(listing) == "```\nint add(int a, int b) {\n  return a + b;\n}\n```"
+
+
 def test_ligatures_powers_and_underscores_that_are_drawn() -> None:
     pdf = Pdf().page().text(72, 80, "speci\xdec names are found by", font="ligature")
     pdf.text(72, 92, "asn").line(88.3, 93, 91.5, 93).text(91.7, 92, "node in less than 10").text(
