@@ -28,7 +28,7 @@ class Checkout:
 
 
 class GitFailed(Exception):
-    """Git is there and refuses; the message is its own first line."""
+    """Git is missing or refuses; the message is its own first line."""
 
 
 def inside(folder: Path) -> bool:
@@ -36,12 +36,10 @@ def inside(folder: Path) -> bool:
     return any((parent / ".git").exists() for parent in (folder, *folder.parents))
 
 
-def available() -> bool:
-    return shutil.which("git") is not None
-
-
 def read(folder: Path) -> Checkout | None:
     """What git tracks in `folder`; None where it tracks nothing there. Raises GitFailed."""
+    if shutil.which("git") is None:
+        raise GitFailed("git is not installed")
     try:
         tracked = _names(_git(folder, "ls-files", "-z", "--cached"))
     except GitFailed as error:

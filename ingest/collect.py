@@ -63,7 +63,7 @@ class Collector:
         self._budget = archives.Budget(int(kb.settings.max_archive_mb * 1e6))
         self._scratch = kb.home / SCRATCH
         self._archives = 0
-        self._swept: list[tuple[str, re.Pattern[str] | None]] = []
+        self._swept: list[tuple[Path, re.Pattern[str] | None]] = []
         self._swept_sources: set[int] = set()  # wholly, wherever they were before
         self._skipped: set[str] = set()  # are there, but nobody asked for them
         self._unlisted: list[str] = []  # of what lies below these nothing is known now
@@ -99,10 +99,10 @@ class Collector:
         if key:
             self._swept_sources.add(source.id)
         if not root.is_dir():
-            self._swept.append((printable(str(root)), None))
+            self._swept.append((root, None))
             self._add(source, root)
             return source.id
-        self._swept.append((printable(str(root)), pattern))
+        self._swept.append((root, pattern))
         files: Iterable[Path] = self._files(root, source, git=not key)
         files = [f for f in files if f not in {root / n for n in without} and _matches(pattern, f, root)]
         inner = self._sources_inside(Path(source.root), root, said)
@@ -111,9 +111,8 @@ class Collector:
             self._add(next((s for s in inner if file.is_relative_to(s.root)), source), file)
         return source.id
 
-    def add_unfinished(self, roots: Sequence[Path]) -> None:
+    def add_unfinished(self, roots: Sequence[tuple[Path, re.Pattern[str] | None]]) -> None:
         """Collect the documents at or below `roots` (all without) that are not stored yet."""
-        prefixes = [printable(str(root)) for root in roots]
         with self._kb.session() as session:
             rows = session.exec(
                 select(Document, Source)
@@ -124,12 +123,12 @@ class Collector:
         wanted = {}
         places: dict[Path, Source] = {}
         for document, source in rows:
-            if prefixes and not any(below(document.location, p) for p in prefixes):
+            if roots and not any(_within(document.location, root, pattern) for root, pattern in roots):
                 continue
             wanted[document.source_id, document.path] = document.location
             places.setdefault(_on_disk(document.location), source)
         for place, source in places.items():
-            self._swept.append((printable(str(place)), None))
+            self._swept.append((place, None))
             if place.exists() or place.is_symlink():
                 self._add(source, place)
         unwanted = self.items.keys() - wanted.keys()
@@ -140,15 +139,12 @@ class Collector:
         if location in self._skipped or any(below(location, folder) for folder in self._unlisted):
             return False
         return source_id in self._swept_sources or any(
-            below(location, folder) and _matches(pattern, Path(location), Path(folder))
-            for folder, pattern in self._swept
+            _within(location, folder, pattern) for folder, pattern in self._swept
         )
 
     def _files(self, root: Path, source: Source, *, git: bool) -> Iterator[Path]:
         unlisted: list[Path] = []
         checkouts: list[checkout.Checkout] = []
-        use_git = git and checkout.available()
-
         home = self._kb.home.resolve()
 
         def enter(folder: Path) -> bool:
@@ -157,7 +153,7 @@ class Collector:
             private = git and (folder / SOURCE_FILE).is_file() and folder != root
             if private and self._scope_files.visibility(folder) == LOCAL_ONLY:
                 self._source(folder, Said(LOCAL_ONLY), "", "")
-            if use_git and ((folder / ".git").exists() or (folder == root and checkout.inside(folder))):
+            if git and ((folder / ".git").exists() or (folder == root and checkout.inside(folder))):
                 try:
                     found = checkout.read(folder)
                 except checkout.GitFailed as error:
@@ -288,6 +284,11 @@ class Collector:
             session.add(found)
             session.commit()
             return found
+
+
+def _within(location: str, root: Path, pattern: re.Pattern[str] | None) -> bool:
+    folder = printable(str(root))
+    return below(location, folder) and _matches(pattern, Path(location), Path(folder))
 
 
 def _on_disk(location: str) -> Path:

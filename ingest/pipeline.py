@@ -82,7 +82,7 @@ def ingest_paths(
     run = Ingestion(kb, progress=progress)
     with run.exclusive():
         if retry_failed:
-            run.add_unfinished([folder for folder, _ in roots])
+            run.add_unfinished(roots)
         else:
             for folder, pattern in roots:
                 run.add(folder, said, pattern)
@@ -158,7 +158,7 @@ class Ingestion:
         key = f"{PREFIX}{written.run_id}"
         return self._collector.add(written.folder.resolve(), said, key=key, name=key)
 
-    def add_unfinished(self, roots: Sequence[Path]) -> None:
+    def add_unfinished(self, roots: Sequence[tuple[Path, re.Pattern[str] | None]]) -> None:
         """Collect the documents at or below `roots` (all without) that are not stored yet."""
         self._collector.add_unfinished(roots)
 

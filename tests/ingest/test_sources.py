@@ -157,10 +157,14 @@ def test_a_checkouts_own_configuration_runs_nothing(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("how", ["broken", "missing"])
 def test_git_that_refuses_is_named(
-    kb: KnowledgeBase, repository: Path, monkeypatch: pytest.MonkeyPatch
+    kb: KnowledgeBase, repository: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (repository / ".git" / "config").write_text("[broken\n")
+    if how == "broken":
+        (repository / ".git" / "config").write_text("[broken\n")
+    else:
+        monkeypatch.setenv("PATH", "/nonexistent")
     report = ingest_paths(kb, [repository])
     assert "not only the tracked ones" in report.notes[0]["notes"][0]
     assert set(documents(kb)) == {"docs/a.md", "build/out.md", "b.md"}
@@ -336,18 +340,21 @@ def test_states_say_how_far_a_document_came(kb: KnowledgeBase, corpus: Path, emb
 def test_retrying_looks_only_at_what_failed(kb: KnowledgeBase, corpus: Path) -> None:
     for name in ("one.md", "guides/two.md", "gone.md"):
         (corpus / name).write_bytes(bytes(range(256)) * 8)
+    (corpus / "top.txt").write_text("text\n")
     assert len(ingest_paths(kb, [corpus]).failed) == 3
     (corpus / "one.md").write_text("# One\n\nmended\n")
     (corpus / "guides" / "two.md").write_text("# Two\n\nmended\n")
     (corpus / "gone.md").unlink()
     (corpus / "rocm.md").write_text("# Changed\n\nbut nobody asked\n")
     (corpus / "new.md").write_text("# New\n\nnobody asked\n")
+    assert ingest_paths(kb, [f"{corpus}/*.txt"], retry_failed=True).updated == 0
     report = ingest_paths(kb, [corpus / "guides"], retry_failed=True)
     assert (report.updated, report.removed, report.failed) == (1, 0, [])
     report = ingest_paths(kb, [], retry_failed=True)
     assert (report.added, report.updated, report.removed, report.unchanged) == (0, 1, 1, 0)
     assert set(documents(kb)) == {
         "guides/tiling.md", "guides/vectors.txt", "guides/two.md", "kernel.py", "rocm.md", "one.md",
+        "top.txt",
     }  # fmt: skip
     assert kb.query("wavefront lanes").hits
 
