@@ -21,10 +21,18 @@ class Checkout:
     files: frozenset[str]  # relative to `folder`; a submodule or a linked folder is one entry
     untracked: int  # files that git neither tracks nor ignores
     commit: str  # empty before the first commit
+    top: Path  # of the whole work tree
 
     def has(self, file: Path) -> bool:
         relative = file.relative_to(self.folder)
         return str(relative) in self.files or any(str(p) in self.files for p in relative.parents)
+
+    def leads_out(self, path: Path) -> bool:
+        """Whether this is a link out of the work tree: who made it is not who ingests what it shows."""
+        try:
+            return path.is_symlink() and not path.resolve().is_relative_to(self.top)
+        except (OSError, RuntimeError):  # in a circle: reading it will tell
+            return False
 
 
 class GitFailed(Exception):
@@ -53,7 +61,8 @@ def read(folder: Path) -> Checkout | None:
         commit = _git(folder, "rev-parse", "--verify", "HEAD").decode().strip()
     except GitFailed:
         commit = ""
-    return Checkout(folder, frozenset(tracked), len(others), commit)
+    top = Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel").rstrip(b"\n")))
+    return Checkout(folder, frozenset(tracked), len(others), commit, top.resolve())
 
 
 def _names(output: bytes) -> list[str]:

@@ -147,9 +147,21 @@ class Collector:
         checkouts: list[checkout.Checkout] = []
         home = self._kb.home.resolve()
 
+        def innermost(path: Path) -> checkout.Checkout | None:
+            return next((c for c in reversed(checkouts) if path.is_relative_to(c.folder)), None)
+
+        def out_of_checkout(path: Path) -> bool:
+            own = innermost(path)
+            if own is None or not own.leads_out(path):
+                return False
+            self.problems.append((printable(str(path)), "a link that leads out of the checkout"))
+            return True
+
         def enter(folder: Path) -> bool:
             if folder.resolve() == home and folder != root:
                 return False  # what is stored is no document
+            if out_of_checkout(folder):
+                return False
             private = git and (folder / SOURCE_FILE).is_file() and folder != root
             if private and self._scope_files.visibility(folder) == LOCAL_ONLY:
                 self._source(folder, Said(LOCAL_ONLY), "", "")
@@ -164,9 +176,8 @@ class Collector:
             return True
 
         for file in walk(root, unlisted, enter):
-            # The innermost checkout decides: a submodule is one entry of the outer one.
-            own = next((c for c in reversed(checkouts) if file.is_relative_to(c.folder)), None)
-            if own is None or own.has(file):
+            own = innermost(file)  # a submodule is one entry of the outer checkout
+            if own is None or (own.has(file) and not out_of_checkout(file)):
                 yield file
         for found in checkouts:
             if found.untracked:

@@ -103,7 +103,12 @@ def _root(text: str) -> tuple[Path, re.Pattern[str] | None]:
     """A path as it is, or the folder and the rest of a pattern. Raises PathMissing."""
     path = Path(text).expanduser()
     if path.exists() or path.is_symlink():
-        return path.resolve(), None
+        try:
+            return path.resolve(), None
+        except RuntimeError:
+            raise PathMissing(
+                f"{path} is a link that leads in a circle", "name what it should lead to"
+            ) from None
     if not patterns.is_pattern(text):
         raise PathMissing(f"{path} does not exist", "check the path")
     folder, expression = patterns.split(text)

@@ -89,7 +89,11 @@ def find_source(session: Session, text: str) -> Source:
 
 def location_of(text: str) -> str:
     """A path as it is stored: absolute, links resolved; what is not UTF-8 in it is spelt out."""
-    resolved = str(Path(text).expanduser().resolve())
+    path = Path(text).expanduser()
+    try:
+        resolved = str(path.resolve())
+    except RuntimeError:  # links that lead in a circle
+        resolved = str(path.absolute())
     return resolved.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

@@ -157,6 +157,32 @@ def test_a_checkouts_own_configuration_runs_nothing(
     assert not (tmp_path / "ran").exists()
 
 
+def test_links_out_of_a_checkout_are_not_followed(
+    kb: KnowledgeBase, repository: Path, tmp_path: Path
+) -> None:
+    write(tmp_path / "private", key_md="# Key\n\nsecret\n")
+    (repository / "docs" / "folder").symlink_to(tmp_path / "private")
+    (repository / "docs" / "file.md").symlink_to(tmp_path / "private" / "key.md")
+    (repository / "docs" / "inside.md").symlink_to("../b.md")
+    (repository / "docs" / "circle.md").symlink_to("circle.md")
+    git(repository, "add", "docs")
+    report = ingest_paths(kb, [repository / "docs"])
+    assert {p for p, d in documents(kb).items() if d.state == "embedded"} == {"a.md", "inside.md"}
+    assert {Path(f["path"]).name: f["error"] for f in report.failed} == {
+        "folder": "a link that leads out of the checkout",
+        "file.md": "a link that leads out of the checkout",
+        "circle.md": "Too many levels of symbolic links",
+    }
+
+
+def test_a_link_in_a_circle_is_a_wrong_path(kb: KnowledgeBase, tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(PathMissing, match="circle"):
+        ingest_paths(kb, [tmp_path / "circle"])
+    with pytest.raises(NotFound):
+        correct_scope(kb, str(tmp_path / "circle"), "cpu")
+
+
 @pytest.mark.parametrize("how", ["broken", "missing"])
 def test_git_that_refuses_is_named(
     kb: KnowledgeBase, repository: Path, how: str, monkeypatch: pytest.MonkeyPatch
