@@ -66,7 +66,7 @@ _ARCHITECTURE = {
 }
 _CHARACTERS = 200_000  # of the beginning: enough to tell, and a large file costs no more
 _REPEATS = 10  # a word counts this often at most: a name in every page header says no more than that
-_WORDS, _DISTINCT = 3, 2  # that are found at least
+_WORDS, _DISTINCT = 4, 3  # that are found at least
 _SHARE = 0.8  # of everything found, so that comparisons and porting guides stay generic
 _DENSITY = 3 / 1000  # of the words of the text, so that a passing mention decides nothing
 

@@ -101,6 +101,8 @@ def _check(said: Said) -> None:
 
 def _root(text: str) -> tuple[Path, re.Pattern[str] | None]:
     """A path as it is, or the folder and the rest of a pattern. Raises PathMissing."""
+    if not text.strip():  # an unset variable of a shell would otherwise mean the current folder
+        raise PathMissing("an empty path", "name a file or folder; . is the current one")
     path = Path(text).expanduser()
     if path.exists() or path.is_symlink():
         try:

@@ -66,8 +66,8 @@ def find_source(session: Session, text: str) -> Source:
 
     Raises NotFound, with a hint that lists what there is.
     """
-    sources = session.exec(select_rows(Source).order_by(col(Source.root))).all()
     path = location_of(text)
+    sources = session.exec(select_rows(Source).order_by(col(Source.root))).all()
     for source in sources:
         if source.key in (text, path):
             return source
@@ -88,7 +88,12 @@ def find_source(session: Session, text: str) -> Source:
 
 
 def location_of(text: str) -> str:
-    """A path as it is stored: absolute, links resolved; what is not UTF-8 in it is spelt out."""
+    """A path as it is stored: absolute, links resolved; what is not UTF-8 in it is spelt out.
+
+    Raises NotFound for an empty one.
+    """
+    if not text.strip():  # an unset variable of a shell would otherwise mean the current folder
+        raise NotFound("an empty name", "name a path or a source; . is the current folder")
     path = Path(text).expanduser()
     try:
         resolved = str(path.resolve())

@@ -175,6 +175,21 @@ def test_links_out_of_a_checkout_are_not_followed(
     }
 
 
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_name_is_not_the_current_folder(
+    kb: KnowledgeBase, corpus: Path, monkeypatch: pytest.MonkeyPatch, empty: str
+) -> None:
+    monkeypatch.chdir(corpus)
+    with pytest.raises(PathMissing, match="empty"):
+        ingest_paths(kb, [empty])
+    ingest_paths(kb, ["."])
+    with pytest.raises(NotFound, match="empty"):
+        correct_scope(kb, empty, "cpu")
+    with pytest.raises(NotFound, match="empty"):
+        remove_source(kb, empty)
+    assert len(documents(kb)) == 4
+
+
 def test_a_link_in_a_circle_is_a_wrong_path(kb: KnowledgeBase, tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
     with pytest.raises(PathMissing, match="circle"):
