@@ -49,33 +49,41 @@ def match_expression(terms: Sequence[str]) -> str:
     return " OR ".join('"' + t.replace('"', '""') + '"' for t in terms)
 
 
-_SEARCH = text(
-    """
-    SELECT chunk.pk, -bm25(chunk_fts, :heading_weight, 1.0) AS score
-    FROM chunk_fts JOIN chunk ON chunk.pk = chunk_fts.rowid
-    WHERE chunk_fts MATCH :match AND chunk.scope IN :scopes AND chunk.kind IN :kinds
-    ORDER BY score DESC, chunk.id LIMIT :limit
-    """
-).bindparams(bindparam("scopes", expanding=True), bindparam("kinds", expanding=True))
-
 HEADING_WEIGHT = 1.0
 
 
 def search(
-    session: Session, terms: Sequence[str], *, scopes: Sequence[str], kinds: Sequence[str], limit: int
+    session: Session,
+    terms: Sequence[str],
+    *,
+    scopes: Sequence[str] | None,
+    kinds: Sequence[str] | None,
+    limit: int,
 ) -> list[LexicalHit]:
-    """The best `limit` chunks for `terms` among `scopes` and `kinds`, best first; ties by chunk id."""
-    if not terms or not scopes or not kinds:
+    """The best `limit` chunks for `terms` among `scopes` and `kinds` (None: all), best first; ties by id.
+
+    Scope and kind are in the index as well: it skips what is out of scope instead of scoring it. Words of one
+    label may be in another (`nvidia`, `nvidia:sm_90`), so that the columns have the last word.
+    """
+    if not terms or scopes == [] or kinds == []:
         return []
+    match = "{breadcrumb text} : (" + match_expression(terms) + ")"
+    where = ["chunk_fts MATCH :match"]
+    filters = {"scope": scopes, "kind": kinds}
+    given = {column: list(labels) for column, labels in filters.items() if labels is not None}
+    for column, labels in given.items():
+        if all(_WORD.search(label) for label in labels):  # a phrase without a word matches nothing
+            match = f"{column} : ({match_expression(labels)}) AND {match}"
+        where.append(f"chunk.{column} IN :{column}")
+    statement = text(
+        f"""
+        SELECT chunk.pk, -bm25(chunk_fts, :heading_weight, 1.0, 0.0, 0.0) AS score
+        FROM chunk_fts JOIN chunk ON chunk.pk = chunk_fts.rowid
+        WHERE {" AND ".join(where)} ORDER BY score DESC, chunk.id LIMIT :limit
+        """
+    ).bindparams(*(bindparam(column, expanding=True) for column in given))
     rows = session.connection().execute(
-        _SEARCH,
-        {
-            "match": match_expression(terms),
-            "scopes": list(scopes),
-            "kinds": list(kinds),
-            "limit": limit,
-            "heading_weight": HEADING_WEIGHT,
-        },
+        statement, {"match": match, "limit": limit, "heading_weight": HEADING_WEIGHT, **given}
     )
     return [LexicalHit(pk, score) for pk, score in rows]
 
@@ -89,18 +97,20 @@ def matched_terms(terms: Sequence[str], content: str) -> list[str]:
 # The index keeps no text of its own: it reads the chunk table, and triggers keep the two together.
 _SCHEMA = (
     """CREATE VIRTUAL TABLE chunk_fts USING fts5(
-    breadcrumb, text, content='chunk', content_rowid='pk', tokenize='porter unicode61')""",
+    breadcrumb, text, scope, kind, content='chunk', content_rowid='pk', tokenize='porter unicode61')""",
     """CREATE TRIGGER chunk_fts_insert AFTER INSERT ON chunk BEGIN
-    INSERT INTO chunk_fts(rowid, breadcrumb, text) VALUES (new.pk, new.breadcrumb, new.text);
+    INSERT INTO chunk_fts(rowid, breadcrumb, text, scope, kind)
+    VALUES (new.pk, new.breadcrumb, new.text, new.scope, new.kind);
 END""",
     """CREATE TRIGGER chunk_fts_delete AFTER DELETE ON chunk BEGIN
-    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text)
-    VALUES ('delete', old.pk, old.breadcrumb, old.text);
+    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text, scope, kind)
+    VALUES ('delete', old.pk, old.breadcrumb, old.text, old.scope, old.kind);
 END""",
-    """CREATE TRIGGER chunk_fts_update AFTER UPDATE OF breadcrumb, text ON chunk BEGIN
-    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text)
-    VALUES ('delete', old.pk, old.breadcrumb, old.text);
-    INSERT INTO chunk_fts(rowid, breadcrumb, text) VALUES (new.pk, new.breadcrumb, new.text);
+    """CREATE TRIGGER chunk_fts_update AFTER UPDATE OF breadcrumb, text, scope, kind ON chunk BEGIN
+    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text, scope, kind)
+    VALUES ('delete', old.pk, old.breadcrumb, old.text, old.scope, old.kind);
+    INSERT INTO chunk_fts(rowid, breadcrumb, text, scope, kind)
+    VALUES (new.pk, new.breadcrumb, new.text, new.scope, new.kind);
 END""",
 )
 _TRIGGERS = ("chunk_fts_insert", "chunk_fts_delete", "chunk_fts_update")

@@ -74,15 +74,16 @@ def query(
     started = time.perf_counter()
     with kb.session() as session:
         partitions = _partitions(session, target, kinds)
+        labels = None if target is None else sorted({label for _, label in partitions.values()})
         terms = lexical.terms_of(text)
         candidates: dict[int, _Candidate] = {}
         if partitions and text.strip() and k > 0:
             try:
-                _add_lexical(session, candidates, terms, partitions)
+                _add_lexical(session, candidates, terms, labels, kinds)
             except StoreDamaged:  # most likely the derived index; if it is the database, this fails again
                 session.rollback()
                 kb.rebuild_lexical("failed")
-                _add_lexical(session, candidates, terms, partitions)
+                _add_lexical(session, candidates, terms, labels, kinds)
             _add_dense(kb, session, candidates, text, partitions)
         _fuse(candidates)
         hits = _load(session, candidates, terms, target, k)
@@ -103,10 +104,9 @@ def _add_lexical(
     session: Session,
     candidates: dict[int, _Candidate],
     terms: Sequence[str],
-    partitions: Mapping[str, tuple[str, str]],
+    labels: Sequence[str] | None,
+    kinds: Sequence[str] | None,
 ) -> None:
-    kinds = sorted({kind for kind, _ in partitions.values()})
-    labels = sorted({label for _, label in partitions.values()})
     for hit in lexical.search(session, terms, scopes=labels, kinds=kinds, limit=LEXICAL_CANDIDATES):
         candidates.setdefault(hit.chunk_pk, _Candidate()).bm25 = hit.score
 

@@ -40,6 +40,55 @@ def test_scope_filter_never_leaks(filled: KnowledgeBase, target: str) -> None:
     assert {h.why["scope"] for h in hits} == visible_scopes(target) & set(SCOPES)
 
 
+@pytest.mark.parametrize(
+    "label", ["***", "a b", 'x"y', "kernels", "éa", "日本", "nvidia-sm", "not", "near/1"]
+)
+def test_any_label_is_found_by_its_own_target(kb: KnowledgeBase, store: Store, label: str) -> None:
+    store(kb, "a.md", "vector width matters", scope=label)
+    store(kb, "b.md", "vector width matters", scope="elsewhere")
+    hits = kb.query("vector width", target=label).hits
+    assert [(h.path, h.why["bm25"] is not None) for h in hits] == [("a.md", True)]
+
+
+def test_words_of_a_scope_are_no_content(kb: KnowledgeBase, store: Store) -> None:
+    store(kb, "a.md", "vector width matters", scope="amd-hip")
+    assert kb.query("hip", k=1).hits[0].why["bm25"] is None
+
+
+def test_a_changed_scope_is_followed_by_the_lexical_index(filled: KnowledgeBase) -> None:
+    with filled.session() as session:
+        session.connection().exec_driver_sql("UPDATE chunk SET scope = 'intel' WHERE scope = 'triton'")
+        session.commit()
+        assert healthy(session)
+        found = lexical.search(session, ["occupancy"], scopes=["intel"], kinds=["document"], limit=5)
+        assert len(found) == 1
+        assert lexical.search(session, ["occupancy"], scopes=["triton"], kinds=None, limit=5) == []
+
+
+def test_a_home_of_the_earlier_schema_gets_the_new_lexical_index(
+    filled: KnowledgeBase, embedder: Any
+) -> None:
+    import importlib
+
+    first = importlib.import_module("kb.migrations.versions.0001_first_schema")
+    with filled.session() as session:
+        connection = session.connection()
+        for trigger in lexical._TRIGGERS:
+            connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
+        connection.exec_driver_sql("DROP TABLE chunk_fts")
+        for statement in first._statements(first.LEXICAL):
+            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("INSERT INTO chunk_fts(chunk_fts) VALUES ('rebuild')")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
+        session.commit()
+    filled.close()
+    with KnowledgeBase.open(filled.settings, embedder=embedder) as kb:
+        assert kb.notices == []
+        assert {h.why["scope"] for h in kb.query("occupancy", target="amd:gfx942").hits} >= {"amd", "amd-hip"}
+        with kb.session() as session:
+            assert healthy(session)
+
+
 def test_kinds_filter(kb: KnowledgeBase, store: Store) -> None:
     for i in range(30):
         store(kb, f"document{i}.md", f"vector width matters {i}")
