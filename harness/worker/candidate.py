@@ -14,7 +14,7 @@ import torch
 
 from harness.worker.child import MissingModelNew, Server, float_state, load_module, seeded, set_precision
 from harness.worker.evidence.experiments import Experiments
-from harness.worker.evidence.integrity import Watch, running_threads
+from harness.worker.evidence.integrity import Watch
 from harness.worker.interpreter import install as interpreter
 from harness.worker.jail import sandbox
 from harness.worker.jail.places import Places
@@ -144,7 +144,7 @@ class CandidateServer(Server):
         assert self.watch is not None
         return {
             "changes": self.watch.changes(),
-            "threads": running_threads(),
+            "threads": self.watch.running_threads(),
         }
 
     def executed(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness import Evaluation
+from harness import Evaluation, EvaluationRequest, LocalExecutor
 from harness.worker.evidence.experiments import Experiments
 from harness.worker.jail.places import Places
 from harness.worker.jail.sandbox import readable_paths
@@ -362,3 +363,20 @@ print(*seen, _custom_operators("/x"))
             [sys.executable, "-c", f"way = {way!r}\n{program}"], capture_output=True, text=True, check=True
         )
         assert done.stdout.split() == ["True", "False", "True"]
+
+
+def test_packages_on_the_path_are_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, norm_problem: str, body: Body
+) -> None:
+    """A candidate may import them, wherever they lie; what they ask the interpreter for is their business."""
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    (folder / "asks_who_calls.py").write_text("import sys\ncaller = sys._getframe(0).f_code.co_name\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    with LocalExecutor(tmp_path / "cache") as executor:
+        candidate = body(top="import asks_who_calls")
+        result = executor.evaluate(EvaluationRequest(norm_problem, candidate, timing_budget_s=0.0))
+        assert result.status == "correct", result.reason
+        own = body("sys._getframe(0)\nreturn torch.relu(self.ln(x))")
+        result = executor.evaluate(EvaluationRequest(norm_problem, own, timing_budget_s=0.0))
+        assert result.status == "rejected"

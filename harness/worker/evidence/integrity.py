@@ -93,7 +93,7 @@ class Watch:
         self.noted: dict[Change, None] = {}
         self._sources: dict[str, None] = {}
         self._size = 0
-        self._libraries = _library_folders()
+        self._libraries = _library_folders(places)
         self._standard = (f"{Path(inspect.__file__).parent}/", "<frozen ")
         self._busy = False
         self._modules = {name: sys.modules[name] for name in _MODULES if name in sys.modules}
@@ -140,6 +140,15 @@ class Watch:
             self._libraries
         )
         return known and id(thing) not in self._identities
+
+    def running_threads(self) -> list[str]:
+        """Names of other threads that are executing Python code, not waiting in a library's."""
+        frames, names = sys._current_frames(), {t.ident: t.name for t in threading.enumerate()}
+        busy = []
+        for ident, frame in frames.items():
+            if ident != threading.get_ident() and not frame.f_code.co_filename.startswith(self._libraries):
+                busy.append(f"{names.get(ident, 'unknown')} in {frame.f_code.co_name}")
+        return busy[:8]
 
     # -- audit -----------------------------------------------------------------------------------------
 
@@ -205,22 +214,13 @@ class Watch:
 _EVENTS = {*_SNOOPING, *_SCHEDULING, *_UNMARSHALLING, "sys.addaudithook", "object.__setattr__", "compile"}
 
 
-def running_threads() -> list[str]:
-    """Names of other threads that are executing Python code, not waiting in a library's."""
-    libraries = _library_folders()
-    frames, names = sys._current_frames(), {t.ident: t.name for t in threading.enumerate()}
-    busy = []
-    for ident, frame in frames.items():
-        if ident != threading.get_ident() and not frame.f_code.co_filename.startswith(libraries):
-            busy.append(f"{names.get(ident, 'unknown')} in {frame.f_code.co_name}")
-    return busy[:8]
-
-
-def _library_folders() -> tuple[str, ...]:
-    """Where code lies that no candidate wrote. Frozen modules have no folder."""
+def _library_folders(places: Places) -> tuple[str, ...]:
+    """Where code lies that no candidate wrote: what was on the path before it was imported. Frozen modules
+    have no folder.
+    """
     files = [inspect.__file__, torch.__file__, __file__]
     folders = {str(Path(file).resolve().parent) for file in files if file}
-    folders |= {p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")}
+    folders |= {str(Path(p).absolute()) for p in sys.path if p and places.apart(p)}
     folders |= {str(Path(inspect.__file__).parent), str(Path(__file__).resolve().parents[2])}
     folders |= package_folders()
     return (*sorted(folder + "/" for folder in folders), "<frozen ")

@@ -37,6 +37,13 @@ class Places:
         shared = path.startswith(f"{TEMPORARY}/") and not path.startswith(self._installed)
         return shared or path.startswith(self._scratch)
 
+    def apart(self, folder: str) -> bool:
+        """Whether the candidate can have put nothing below a folder."""
+        below = f"{os.path.normpath(Path(folder).absolute())}/"
+        return f"{below}file" not in self and not any(
+            own.startswith(below) for own in (*self._scratch, f"{TEMPORARY}/")
+        )
+
     @staticmethod
     def advice(error: BaseException) -> str:
         """Where to write instead, for an error that says that one may not."""

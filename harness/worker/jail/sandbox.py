@@ -193,13 +193,19 @@ def _unshare(flag: int) -> str:
 
 def readable_paths() -> list[str]:
     """What a candidate may read besides system folders: the interpreter, installed packages (wherever torch,
-    Triton and the CuTe DSL are) and this package.
+    Triton and the CuTe DSL are), what PYTHONPATH names, and this package.
+
+    To be called in the worker's own folder: nothing that holds it is among them.
     """
     paths = {sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2])}
     paths.update(
         p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") or p.endswith(".zip")
     )
     paths |= package_folders()
+    here = f"{Path.cwd()}/"
+    paths |= {
+        p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and not here.startswith(f"{p}/")
+    }
     return sorted(p for p in paths if p not in ("", "/") and p != str(Path.home()))
 
 
