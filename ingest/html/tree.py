@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ingest.html.nesting import limited
 from ingest.rendering import clean
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def parse(html: str) -> tuple[Element, str]:
 
     if _XHTML.search(html[:1000]):
         html = _CLOSED.sub(r"<\1\2></\1>", html)
-    parser = LexborHTMLParser(html)
+    parser = LexborHTMLParser(limited(html))
     title = parser.css_first("head > title")
     root = Element("body", {})
     if parser.body is not None:

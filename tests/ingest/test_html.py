@@ -281,6 +281,32 @@ def test_tags_that_xhtml_closes_at_once() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "<div>x",
+        "<span class=a{0}>x",
+        "<font size={0}>x<p>",
+        "<b><i>x</b><p>",
+        "<a name=n{0}>x<p>",
+        "<table><tr><td>x",
+    ],
+)
+def test_tags_that_are_never_closed_cost_no_square(unit: str) -> None:
+    page = "".join(unit.format(i) for i in range(12_000))
+    begin = time.process_time()
+    assert text(page).count("x") == 12_000
+    assert time.process_time() - begin < 5
+
+
+def test_tags_in_scripts_and_comments_are_none() -> None:
+    noise = "<script>" + "'<div>'" * 60_000 + "</script><!--" + "<div>" * 9_000 + "-->"
+    assert headings(f"<h1>T</h1>{noise}<div><table><tr><th>a<td>1</table></div><h2>U</h2>x") == [
+        "T",
+        "T › U",
+    ]
+
+
 def test_a_page_without_text_is_refused() -> None:
     for page in ("<html><body><script>render()</script></body></html>", "<html></html>"):
         with pytest.raises(Unreadable, match="no text in the page"):
