@@ -1,8 +1,8 @@
 """Exact vector search in memory: for scopes of which reading all vectors costs less than opening Chroma.
 
-Importing and opening Chroma takes a second; 20,000 vectors are read from SQL in a fraction of that, and then
-compared in milliseconds. SQL is the truth, so that there is nothing here that could be out of step: a
-partition is read anew when its generation has changed.
+Importing and opening Chroma takes more than a second; 50,000 vectors are read from SQL in 0.3 s (100,000 in
+0.8 s) and compared in 9 ms (14 ms), in 75 MB. SQL is the truth, so that there is nothing here that could be
+out of step: a partition is read anew when its generation has changed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class ExactSearch:
             held = [p for p in self._partitions(partitions) if p.ids]
         hits: list[tuple[str, float]] = []
         for partition in held:
-            scores = partition.vectors @ vector
+            # Not `@`: BLAS wakes its threads for this, which on a busy machine costs thirty times as much.
+            scores = np.einsum("ij,j->i", partition.vectors, vector)
             # Sums of products differ in their last digits from machine to machine; the order must not.
             scores = np.round(scores, 6)
             if limit < len(scores):

@@ -41,7 +41,7 @@ class Settings(BaseSettings):
         default="", description="A sentence-transformers model name or folder; empty: the bundled MiniLM."
     )
     exact_passages: int = Field(
-        default=20_000,
+        default=50_000,
         ge=0,
         description="Scopes of up to so many passages are searched exactly, larger ones by Chroma.",
     )
