@@ -17,6 +17,7 @@ from sqlmodel import col
 from kb import lexical
 from kb import scope as scopes
 from kb.errors import StoreDamaged
+from kb.questions import plain_question
 from kb.records import Hit
 from kb.tables import Chunk, Document, Passage, Section, Source, partition_of
 
@@ -75,7 +76,8 @@ def query(
     with kb.session() as session:
         partitions = _partitions(session, target, kinds)
         labels = None if target is None else sorted({label for _, label in partitions.values()})
-        terms = lexical.terms_of(text)
+        asked = plain_question(text)
+        terms = lexical.terms_of(asked)
         candidates: dict[int, _Candidate] = {}
         if partitions and text.strip() and k > 0:
             try:
@@ -84,7 +86,7 @@ def query(
                 session.rollback()
                 kb.rebuild_lexical("failed")
                 _add_lexical(session, candidates, terms, labels, kinds)
-            _add_dense(kb, session, candidates, text, partitions)
+            _add_dense(kb, session, candidates, asked, partitions)
         _fuse(candidates)
         hits = _load(session, candidates, terms, target, k)
     return QueryResult(text, (time.perf_counter() - started) * 1e3, hits)
