@@ -61,9 +61,10 @@ def test_results_of_a_batch_are_read_like_own_ones(aa: ModuleType, tmp_path: Pat
     line = {"id": "swiglu#3", "wall_s": 2.0, "evaluation": evaluation}
     file.write_text(json.dumps(line) + "\n" + json.dumps(row("b", 0.9, 1.1)) + "\n")
     assert [(r["problem"], aa.called(r)) for r in aa.read(file)] == [("swiglu", "equal"), ("b", "equal")]
-    options = argparse.Namespace(out=tmp_path / "jobs.jsonl", count=3, target="cpu", problems=[])
+    options = argparse.Namespace(out=tmp_path / "jobs.jsonl", count=3, target="cpu", budget=1.5)
     options.problems = sorted((ROOT / "examples" / "problems").glob("*.py"))[:2]
     aa.jobs(options)
     jobs = [json.loads(text) for text in options.out.read_text().splitlines()]
     assert [job["id"].partition("#")[2] for job in jobs] == ["0", "1", "2"]
+    assert {job["timing_budget_s"] for job in jobs} == {1.5}
     assert "class ModelNew" in Path(jobs[0]["candidate"]).read_text()
