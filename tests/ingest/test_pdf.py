@@ -4,10 +4,9 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-import resource
 import stat
+import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -584,15 +583,28 @@ def manual(pages: int) -> Pdf:
 
 
 @pytest.mark.full
-def test_300_pages_in_20_seconds_and_700_megabytes() -> None:
-    data = manual(300).build()
-    begin = time.process_time()
-    document = load(data)
-    assert time.process_time() - begin < 20
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 < 700
-    assert len(document.sections) == 300
-    assert document.text is not None
-    assert document.text.count("| Name | Offset | Use |") == 300
+def test_300_pages_in_20_seconds_and_700_megabytes(tmp_path: Path) -> None:
+    """In a process of its own: what others needed before does not count."""
+    file = tmp_path / "f.pdf"
+    file.write_bytes(manual(300).build())
+    program = """
+import resource, sys, time
+from pathlib import Path
+from ingest.registry import content_of, loader_for
+path = Path(sys.argv[1])
+file = content_of(path, path.read_bytes())
+begin = time.process_time()
+document = loader_for(file).load(file)
+seconds, peak = time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+print(seconds, peak, len(document.sections), document.text.count("| Name | Offset | Use |"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
+    )
+    seconds, megabytes, sections, tables = map(float, done.stdout.split())
+    assert seconds < 20
+    assert megabytes < 700
+    assert (sections, tables) == (300, 300)
 
 
 def test_real_documents(shared: Path) -> None:
