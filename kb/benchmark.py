@@ -39,6 +39,8 @@ class Gold:
 
 @dataclass(frozen=True)
 class BenchmarkQuery:
+    """A question. `target` as a scope label or target name; `kind` groups questions in the report."""
+
     query_id: str
     text: str
     gold: tuple[Gold, ...]

@@ -260,6 +260,7 @@ def _insert_returning(connection: Any, table: Any, key: Any, rows: list[dict[str
 
 
 def stack(rows: dict[str, bytes]) -> tuple[list[str], Vectors]:
+    """Ids in order and their vectors (len(ids), dimension), from stored little-endian float32."""
     import numpy as np
 
     ids = sorted(rows)

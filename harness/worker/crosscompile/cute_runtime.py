@@ -24,6 +24,8 @@ class _Configuration(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Launch:
+    """One launch that was asked for: `grid` in blocks, `block` in threads."""
+
     kernel: str
     grid: list[int]
     block: list[int]

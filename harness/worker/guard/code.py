@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from harness.worker.guard.flow import Flow, Invocation
 from harness.worker.guard.rules import Finding
 from harness.worker.guard.values import Decoded, Path, Template, Text, Values, paths, texts
+from harness.worker.jail.places import TEMPORARY
 
 _RUNNERS = {
     "builtins.exec",
@@ -81,7 +82,7 @@ def _foreign_files(flow: Flow, call: ast.Call) -> Iterator[str]:
     for node in given:
         if isinstance(node, ast.Call) and node.args and _OPENERS.intersection(paths(flow.values(node.func))):
             for file in texts(flow.values(node.args[0])):
-                if file.startswith("/") and not file.startswith("/tmp/"):
+                if file.startswith("/") and not file.startswith(f"{TEMPORARY}/"):
                     yield file
 
 

@@ -95,6 +95,7 @@ class Kernels:
 
 
 def find_kernels(flow: Flow) -> Kernels:
+    """The kernels that a file defines, by language, and what of its launches cannot be followed."""
     triton: list[str] = []
     cute: list[str] = []
     native: list[str] = []

@@ -30,6 +30,8 @@ _OF_SELF = "self.*"  # the object itself is handed on: whatever it holds
 
 
 class Work:
+    """Answers for the functions of one file; what it has found out about one is kept."""
+
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self._works: dict[ast.AST, bool] = {}
