@@ -6,8 +6,6 @@ not made, and an archive that would fill the disk or the memory is given up.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import lzma
 import os
 import re
@@ -23,21 +21,23 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ingest.errors import Unavailable, Unreadable, Unsupported
+from backports import zstd
+
+from ingest.compression import BLOCK, decompressed
+from ingest.errors import Unavailable, Unreadable
 
 MAX_MEMBERS = 100_000
 MAX_RATIO = 200  # unpacked to packed; text packs to a tenth, logs to a fiftieth
 MAX_DEPTH = 2  # an archive in an archive is read, one in that is not
 _RATIO_COUNTS_FROM = 16_000_000  # bytes: what is smaller harms nobody
 _DIRECTORY_ENTRY = 46 + 256  # bytes of a zip file's directory for each member, generously
-_XZ_MEMORY = 256 << 20
-_BLOCK = 1 << 16
 _MAX_HEADER = 1 << 20  # tarfile reads a long name or extended header in one piece
 _NESTED = ".nested-archive"
+_LINK = "a link"
 _SUFFIX = re.compile(r"\.(?:zip|tar|tar\.(?:gz|bz2|xz|zst)|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
 _BROKEN: tuple[type[Exception], ...] = (
     zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, struct.error, EOFError, IndexError,
-    NotImplementedError, RuntimeError, ValueError, OverflowError,
+    NotImplementedError, RuntimeError, ValueError, OverflowError, zstd.ZstdError,
 )  # fmt: skip
 
 
@@ -58,12 +58,14 @@ class Budget:
 
 @dataclass
 class Unpacked:
-    """What `unpack` has written. `problems` are (member, why it was left out).
+    """What `unpack` has written. `problems` are (member, why it was left out), `links` the links among them,
+    which hold nothing of their own: what they show is a member, or none of the archive's business.
 
     `error` says why reading stopped before the end; empty when it did not.
     """
 
     members: int = 0
+    links: list[str] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     error: str = ""
 
@@ -76,8 +78,9 @@ def is_archive(name: str) -> bool:
 def unpack(path: Path, folder: Path, budget: Budget, *, max_member: int) -> Unpacked:
     """Write the members of the archive at `path` below the new folder `folder`.
 
-    The members of an archive `b.zip` inside it are written below a folder `b.zip!`. Links, devices, encrypted
-    members, those larger than `max_member` bytes and those whose names lead out are left out and listed.
+    The members of an archive `b.zip` inside it are written below a folder `b.zip!`. Links are not made;
+    devices, encrypted members, those larger than `max_member` bytes and those whose names lead out are left
+    out, too.
     Raises Unreadable for what is no archive or is over a limit, Unavailable where it cannot be read now;
     nothing is left of it then.
     """
@@ -167,6 +170,9 @@ class _Unpacking:
         prefix: str,
         depth: int,
     ) -> None:
+        if source == _LINK:
+            self._found.links.append(prefix + member)
+            return
         parts = safe_parts(member)
         if isinstance(source, str):
             raise _Refused(source)
@@ -198,7 +204,7 @@ class _Unpacking:
 
     def _copy(self, readable: _Readable, file: IO[bytes], limit: int, meter: _Meter) -> None:
         written = 0
-        while block := readable.read(_BLOCK):
+        while block := readable.read(BLOCK):
             written += len(block)
             if written > limit:
                 raise _Refused(f"too large: over {limit / 1e6:.0f} MB")
@@ -216,7 +222,7 @@ class _Unpacking:
         try:
             with plain.open("wb") as file:
                 try:
-                    for block in _decompressed(path, name):
+                    for block in decompressed(path, name):
                         meter.add(len(block))
                         file.write(block)
                 except _BROKEN as error:
@@ -269,7 +275,7 @@ def _zip_members(path: Path) -> Iterator[_Member]:
             if info.is_dir():
                 continue
             if kind not in (0, stat.S_IFREG):
-                source = "a link" if kind == stat.S_IFLNK else "a device or another special file"
+                source = _LINK if kind == stat.S_IFLNK else "a device or another special file"
             elif info.flag_bits & 1:
                 source = "encrypted"
             elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
@@ -310,39 +316,7 @@ def _plain_tar_members(path: Path) -> Iterator[_Member]:
             if info.isdir():
                 continue
             if info.issym() or info.islnk():
-                source = "a link"
+                source = _LINK
             elif not info.isreg():
                 source = "a device or another special file"
             yield info.name, source, info.size
-
-
-def _decompressed(path: Path, name: str) -> Iterator[bytes]:
-    suffix = name.lower().rsplit(".", 1)[-1]
-    if suffix in ("zst", "tzst"):
-        raise Unsupported("no reader for zstd archives: pack it as .tar.gz or .zip, or unpack it yourself")
-    with path.open("rb") as file:
-        if suffix in ("xz", "txz"):
-            yield from _xz_blocks(file)
-            return
-        opener = bz2.open if suffix in ("bz2", "tbz2", "tbz") else gzip.open
-        with opener(file, "rb") as plain:
-            while block := plain.read(_BLOCK):
-                yield block
-
-
-def _xz_blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """xz with a limit on memory, which `lzma.open` does not have: a header can ask for gigabytes."""
-    decompressor = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-    data = file.read(_BLOCK)
-    while data or not decompressor.needs_input:
-        block = decompressor.decompress(data, _BLOCK)
-        if block:
-            yield block
-        if decompressor.eof:  # another stream may follow, after zeros
-            data = (decompressor.unused_data or file.read(_BLOCK)).lstrip(b"\x00")
-            if not data:
-                return
-            decompressor = lzma.LZMADecompressor(memlimit=_XZ_MEMORY)
-        else:
-            data = file.read(_BLOCK) if decompressor.needs_input else b""
-    raise EOFError("ends early")

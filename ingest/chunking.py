@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ingest.blocks import Span, cut, split_words, table_header
+from ingest.blocks import Span, cut, header_above, split_words
 from ingest.document import LoadedDocument, LoadedSection
 from kb.documents import NewChunk, NewSection
 from kb.embedding import Embedder
 
-VERSION = 3  # raise it when the same sections would give other chunks: all files are then read again
+VERSION = 4  # raise it when the same sections would give other chunks: all files are then read again
 _BREADCRUMB_CHARACTERS = 200
 _SEPARATOR = " › "
 
@@ -76,14 +76,15 @@ def _passages(
     plain: Callable[[str], str] | None,
 ) -> list[tuple[str, ...]]:
     """For every chunk its passages: whole lines, as many as fit beside the breadcrumb."""
-    lines = [[plain(line) if plain else line for line in text.split("\n")] for text in texts]
+    raw = [text.split("\n") for text in texts]
+    lines = [[plain(line) if plain else line for line in chunk] for chunk in raw]
     counts = iter(embedder.count_tokens([line for chunk in lines for line in chunk]))
     heads = dict(zip(crumbs, embedder.count_tokens(crumbs), strict=True))
     result = []
-    for chunk, crumb in zip(lines, crumbs, strict=True):
+    for chunk, written, crumb in zip(lines, raw, crumbs, strict=True):
         head, used = _short(crumb, heads[crumb], embedder)
         budget = embedder.passage_tokens - used
-        pieces = _group([(line, next(counts)) for line in chunk], budget, embedder)
+        pieces = _group([(line, next(counts)) for line in chunk], header_above(written), budget, embedder)
         result.append(tuple(f"{head}\n{piece}" if head else piece for piece in pieces))
     return result
 
@@ -97,21 +98,21 @@ def _short(crumb: str, tokens: int, embedder: Embedder) -> tuple[str, int]:
     return crumb, tokens
 
 
-def _group(lines: Sequence[tuple[str, int]], budget: int, embedder: Embedder) -> Iterator[str]:
+def _group(
+    lines: Sequence[tuple[str, int]], headers: Sequence[range], budget: int, embedder: Embedder
+) -> Iterator[str]:
+    """`headers` are, for every line, the lines with the names of the columns that it is a row of."""
     pending: list[str] = []
     used = 0
-    names: tuple[str, int] | None = None  # the header of the table that the line belongs to
-    for i, (line, count) in enumerate(lines):
-        if "|" not in line:
-            names = None
-        elif names is None and table_header([text for text, _ in lines[i : i + 3]]):
-            names = (line, count)
+    for (line, count), header in zip(lines, headers, strict=True):
+        names = [lines[n][0] for n in header if lines[n][0].strip()]
+        name_tokens = sum(lines[n][1] for n in header)
         for part, tokens in _fit(line, count, budget, embedder):
             if pending and used + tokens > budget:
                 yield "\n".join(pending).strip("\n")
                 pending, used = [], 0
-                if names and names[0] != line and names[1] + tokens <= budget and names[1] <= budget // 3:
-                    pending, used = [names[0]], names[1]
+                if name_tokens + tokens <= budget and name_tokens <= budget // 3:
+                    pending, used = list(names), name_tokens if names else 0
             pending.append(part)
             used += tokens
     text = "\n".join(pending).strip("\n")

@@ -20,6 +20,8 @@ from kb.tables import UNFINISHED, Document, Source
 from kb.upkeep.gc import SCRATCH
 from kb.upkeep.sources import below
 
+_NAMED_LINKS = 5  # of an archive, in the report
+
 
 @dataclass(frozen=True)
 class Said:
@@ -138,8 +140,12 @@ class Collector:
         """Whether a document that is not among the items must have vanished."""
         if location in self._skipped or any(below(location, folder) for folder in self._unlisted):
             return False
+        # Kernels of runs lie in the home folder, which is passed over in a folder around it.
+        home = self._kb.home.resolve()
+        at_home = below(location, printable(str(home)))
         return source_id in self._swept_sources or any(
-            _within(location, folder, pattern) for folder, pattern in self._swept
+            _within(location, folder, pattern) and (folder.is_relative_to(home) or not at_home)
+            for folder, pattern in self._swept
         )
 
     def _files(self, root: Path, source: Source, *, git: bool) -> Iterator[Path]:
@@ -228,6 +234,10 @@ class Collector:
         if found.error:
             problems.append((archive.location, f"{found.error}; {found.members} members were read"))
         self.problems += [(printable(where), why) for where, why in problems]
+        if found.links:
+            named = ", ".join(printable(link) for link in found.links[:_NAMED_LINKS])
+            more = f" and {len(found.links) - _NAMED_LINKS} more" if len(found.links) > _NAMED_LINKS else ""
+            self.notes.append({"path": archive.location, "notes": [f"links are not followed: {named}{more}"]})
         for file in walk(folder):
             inner = archives.cited(printable(file.relative_to(folder).as_posix()))
             member = replace(

@@ -82,7 +82,8 @@ def ingest_paths(
     run = Ingestion(kb, progress=progress)
     with run.exclusive():
         if retry_failed:
-            run.add_unfinished(roots)
+            kernels = [write_run(kb, search).folder.resolve() for search in searches]
+            run.add_unfinished([*roots, *((folder, None) for folder in kernels)])
         else:
             for folder, pattern in roots:
                 run.add(folder, said, pattern)

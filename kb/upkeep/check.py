@@ -217,5 +217,9 @@ def in_place(lines: list[str], chunk: str, start: int, end: int, *, rendered: bo
     span = "\n".join(lines[start - 1 : end])
     if chunk == span or (start == end and chunk in span):
         return True
-    header = chunk.removesuffix(f"\n{span}")
-    return header != chunk and f"\n{header}\n" in "\n".join(["", *lines[: start - 1], ""])
+    above = "\n".join(lines[:end])
+    for cut in re.finditer("\n", chunk):
+        header, body = chunk[: cut.start()], chunk[cut.end() :]
+        if (body == span or (start == end and body in span)) and header in above:
+            return True
+    return False

@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import os
+import shutil
 import stat
 import struct
 import tarfile
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backports import zstd
 
 from ingest import archives, ingest_paths
 from ingest.archives import Budget, Unpacked, unpack
-from ingest.errors import Unavailable, Unreadable, Unsupported
+from ingest.errors import Unavailable, Unreadable
 from kb import KnowledgeBase, Settings
 from kb.tables import Document, Source
 
@@ -32,6 +34,11 @@ def make_zip(path: Path, members: dict[str, bytes | str]) -> Path:
 
 
 def make_tar(path: Path, members: dict[str, bytes | str], mode: str = "w") -> Path:
+    if mode == "w:zst":
+        plain = make_tar(path.with_suffix(".plain"), members)
+        path.write_bytes(zstd.compress(plain.read_bytes()))
+        plain.unlink()
+        return path
     with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
         for name, data in members.items():
             content = data.encode() if isinstance(data, str) else data
@@ -50,7 +57,7 @@ def run(path: Path, limit: int = 100_000_000, max_member: int = 1_000_000) -> tu
 @pytest.mark.parametrize(
     ("name", "mode"),
     [("a.zip", ""), ("a.tar", "w"), ("a.tar.gz", "w:gz"), ("a.tgz", "w:gz"), ("a.tar.bz2", "w:bz2"),
-     ("a.tar.xz", "w:xz"), ("a.TXZ", "w:xz")],
+     ("a.tar.xz", "w:xz"), ("a.TXZ", "w:xz"), ("a.tar.zst", "w:zst"), ("a.tzst", "w:zst")],
 )  # fmt: skip
 def test_members_are_unpacked(tmp_path: Path, name: str, mode: str) -> None:
     members: dict[str, bytes | str] = {"docs/a.md": PAGE, "b.md": PAGE, "./c/./d.md": PAGE}
@@ -96,7 +103,8 @@ def test_links_and_devices_are_not_made(tmp_path: Path) -> None:
         archive.addfile(info, io.BytesIO(PAGE.encode()))
     found, files = run(tmp_path / "a.tar")
     assert files == {"s/passwd.md"}
-    assert [n for n, _ in found.problems] == ["s", "h", "f", "d"]
+    assert found.links == ["s", "h"]
+    assert [n for n, _ in found.problems] == ["f", "d"]
     assert not any(p.is_symlink() for p in tmp_path.rglob("*"))
 
 
@@ -107,7 +115,23 @@ def test_links_in_zip_files_are_not_made(tmp_path: Path) -> None:
         archive.writestr(info, "/etc/passwd")
         archive.writestr("good.md", PAGE)
     found, files = run(tmp_path / "a.zip")
-    assert (files, found.problems) == ({"good.md"}, [("link.md", "a link")])
+    assert (files, found.problems, found.links) == ({"good.md"}, [], ["link.md"])
+
+
+def test_links_are_named_and_no_failure(kb: KnowledgeBase, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for i in range(8):
+            info = tarfile.TarInfo(f"link{i}.md")
+            info.type, info.linkname = tarfile.SYMTYPE, "../out.md"
+            archive.addfile(info)
+        info = tarfile.TarInfo("good.md")
+        info.size = len(PAGE)
+        archive.addfile(info, io.BytesIO(PAGE.encode()))
+    report = ingest_paths(kb, [tmp_path / "a.tar"])
+    assert (report.added, report.failed) == (1, [])
+    (note,) = [n for entry in report.notes for n in entry["notes"]]
+    assert note.startswith("links are not followed: link0.md, ")
+    assert note.endswith(" and 3 more")
 
 
 # --- bombs ---
@@ -120,9 +144,9 @@ def test_a_bomb_is_given_up_and_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "unpacked").exists()
 
 
-@pytest.mark.parametrize("opener", [gzip.open, lzma.open])
-def test_a_compressed_tar_bomb_is_given_up(tmp_path: Path, opener: Any) -> None:
-    path = tmp_path / ("a.tar.gz" if opener is gzip.open else "a.tar.xz")
+@pytest.mark.parametrize(("opener", "suffix"), [(gzip.open, "gz"), (lzma.open, "xz"), (zstd.open, "zst")])
+def test_a_compressed_tar_bomb_is_given_up(tmp_path: Path, opener: Any, suffix: str) -> None:
+    path = tmp_path / f"a.tar.{suffix}"
     with opener(path, "wb") as file:
         for _ in range(60):
             file.write(b"\0" * 1_000_000)
@@ -169,6 +193,25 @@ def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             run(make(tmp_path / f"a.{kind}", {f"{i}.md": PAGE for i in range(5)}))
 
 
+def test_a_window_of_gigabytes_is_not_allocated(tmp_path: Path) -> None:
+    options = {zstd.CompressionParameter.window_log: 30, zstd.CompressionParameter.content_size_flag: 0}
+    with zstd.open(tmp_path / "a.tar.zst", "wb", options=options) as file:
+        file.write(b"x" * 100)
+    with pytest.raises(Unreadable, match="no archive"):
+        run(tmp_path / "a.tar.zst")
+
+
+def test_several_streams_in_one_file(tmp_path: Path) -> None:
+    plain = make_tar(tmp_path / "plain", {"a.md": PAGE}).read_bytes()
+    halves = plain[:300], plain[300:]
+    (tmp_path / "a.tar.zst").write_bytes(b"".join(zstd.compress(half) for half in halves))
+    (tmp_path / "a.tar.xz").write_bytes((b"\0" * 8).join(lzma.compress(half) for half in halves) + b"\0" * 4)
+    for name in ("a.tar.zst", "a.tar.xz"):
+        found, files = run(tmp_path / name)
+        assert (files, found.error) == ({"a.md"}, "")
+        shutil.rmtree(tmp_path / "unpacked")
+
+
 def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:
     info = tarfile.TarInfo("x")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 8_000_000_000
@@ -190,20 +233,17 @@ def test_nested_archives_end_somewhere(tmp_path: Path) -> None:
 
 
 def test_what_is_no_archive(tmp_path: Path) -> None:
-    for name in ("a.zip", "a.tar", "a.tar.gz", "a.tar.xz", "a.tar.bz2"):
+    for name in ("a.zip", "a.tar", "a.tar.gz", "a.tar.xz", "a.tar.bz2", "a.tar.zst"):
         (tmp_path / name).write_bytes(b"not an archive at all " * 40)
         with pytest.raises(Unreadable, match="no archive"):
             run(tmp_path / name)
-    (tmp_path / "a.tar.zst").write_bytes(b"\x28\xb5\x2f\xfd")
-    with pytest.raises(Unsupported, match="zstd"):
-        run(tmp_path / "a.tar.zst")
     with pytest.raises(Unavailable):
         run(tmp_path / "gone.zip")
 
 
-@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.xz"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tar.xz", "a.tar.zst"])
 def test_a_truncated_archive_says_so_and_gives_what_came_before(tmp_path: Path, name: str) -> None:
-    mode = {"a.tar": "w", "a.tar.gz": "w:gz", "a.tar.xz": "w:xz"}[name]
+    mode = {"a.tar": "w", "a.tar.gz": "w:gz", "a.tar.xz": "w:xz", "a.tar.zst": "w:zst"}[name]
     path = make_tar(tmp_path / name, {"a.md": PAGE, "b.md": os.urandom(400_000)}, mode)
     path.write_bytes(path.read_bytes()[:200_000])
     found, files = run(path)
@@ -247,9 +287,11 @@ def test_random_bytes_never_break_out_of_the_error_types(tmp_path: Path) -> None
         make_tar(tmp_path / "s.tar", {"a.md": PAGE, "b/c.md": PAGE * 20}).read_bytes(),
         make_tar(tmp_path / "s.tar.gz", {"a.md": PAGE}, "w:gz").read_bytes(),
         make_tar(tmp_path / "s.tar.xz", {"a.md": PAGE}, "w:xz").read_bytes(),
+        make_tar(tmp_path / "s.tar.zst", {"a.md": PAGE}, "w:zst").read_bytes(),
     ]
-    for i in range(120):
-        name, data = ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz"][i % 4], bytearray(seeds[i % 4])
+    names = ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz", "a.tar.zst"]
+    for i in range(150):
+        name, data = names[i % 5], bytearray(seeds[i % 5])
         for _ in range(draw.randrange(1, 12)):
             data[draw.randrange(len(data))] = draw.randrange(256)
         path = tmp_path / name

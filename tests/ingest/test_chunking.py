@@ -6,15 +6,16 @@ from typing import Any
 from ingest.blocks import CHUNK_CHARACTERS
 from ingest.chunking import chunk_document
 from ingest.document import LoadedDocument, LoadedSection
-from ingest.loaders.markdown import find_headings, sections_of
+from ingest.loaders.markdown import find_headings, plain_line, sections_of
 from kb.documents import NewChunk
+from kb.upkeep.check import in_place
 
 TABLE_HEADER = "| a | b |\n|---|---|\n"
 
 
 def cut(text: str, embedder: Any, title: str = "Title") -> list[NewChunk]:
     lines = text.split("\n")
-    document = LoadedDocument(title, sections_of(find_headings(lines, 0), 0, lines))
+    document = LoadedDocument(title, sections_of(find_headings(lines, 0), 0, lines), plain=plain_line)
     return chunk_document(document, lines, embedder)[1]
 
 
@@ -86,6 +87,41 @@ def test_long_table_repeats_its_header(embedder: Any) -> None:
     assert rows[chunks[1].start_line - 5] == first  # cites the rows, not the header
     tabular = [p for c in chunks for p in c.passages if "| row " in p]
     assert all("| a | b |" in p for p in tabular)
+
+
+RAW_HEADER = "<table>\n<thead><tr><th>Name</th>\n<th>Value</th></tr></thead>"
+RAW_ROWS = [f"<tr><td>row {i}</td>\n\n<td>{words(20, i)}</td></tr>" for i in range(40)]
+
+
+def test_a_long_table_in_html_repeats_its_header_and_is_cut_between_rows(embedder: Any) -> None:
+    text = f"Before:\n{RAW_HEADER}\n" + "\n".join(RAW_ROWS) + "\n</table>\nAfter."
+    chunks = cut(text, embedder)
+    assert len(chunks) > 3
+    lines = text.split("\n")
+    for chunk in chunks[1:]:
+        assert chunk.text.startswith(f"{RAW_HEADER}\n<tr>")
+        assert in_place(lines, chunk.text, chunk.start_line, chunk.end_line, rendered=False)
+        assert len(chunk.text) <= CHUNK_CHARACTERS
+    for row in RAW_ROWS:
+        assert sum(row in chunk.text for chunk in chunks) == 1
+    tabular = [p for c in chunks for p in c.passages if "row " in p]
+    assert len(tabular) > len(chunks)
+    assert all("Name" in p and "Value" in p for p in tabular)
+
+
+def test_a_table_in_html_on_one_line_repeats_its_header(embedder: Any) -> None:
+    table = "<table><tr><th>Name</th><th>Value</th></tr>" + "".join(RAW_ROWS).replace("\n", "") + "</table>"
+    chunks = cut(f"Before.\n\n{table}\n\nAfter.", embedder)
+    tabular = [c for c in chunks if "<td>" in c.text]
+    assert len(tabular) > 3
+    for chunk in tabular:
+        assert chunk.text.startswith("<table><tr><th>Name</th><th>Value</th></tr>")
+        assert in_place(["Before.", "", table], chunk.text, chunk.start_line, chunk.end_line, rendered=False)
+
+
+def test_a_table_that_is_never_closed_swallows_nothing(embedder: Any) -> None:
+    text = f"<table>\n<tr><th>A</th></tr>\n\n{words(400)}\n\n{words(400, 1)}"
+    assert not any("<th>" in c.text for c in cut(text, embedder)[1:])
 
 
 def test_table_without_frame_is_a_table(embedder: Any) -> None:

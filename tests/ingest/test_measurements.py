@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from sqlmodel import col, select
 
 from ingest import ingest_paths
 from ingest.document import FileContent
@@ -13,8 +14,9 @@ from ingest.loaders.timings import TimingsLoader
 from ingest.measurements import Measurement, of_source, parse, tables_beside
 from ingest.runs import write_run
 from kb import KnowledgeBase
+from kb.documents import DocumentWriter
 from kb.kernels import skill_candidates
-from kb.tables import Node, PromptUse, Run
+from kb.tables import Document, Node, PromptUse, Run
 
 DOCUMENTED = {
     "kernel": "softmax.py", "target": "nvidia:sm_90", "shape": "4096x4096", "time_ms": 0.021,
@@ -199,6 +201,23 @@ def test_a_run_becomes_a_source_of_its_best_kernels(kb: KnowledgeBase) -> None:
     assert {h.source for h in hits} == {"run:20260101-0001"}
     assert not any(h.local_only for h in hits)
     assert ingest_paths(kb, ["run:20260101-0001"]).unchanged == 3
+
+
+def test_retrying_a_run_looks_at_that_run_only(kb: KnowledgeBase, tmp_path: Path) -> None:
+    add_run(kb, "r1")
+    ingest_paths(kb, ["run:r1"])
+    (tmp_path / "broken.ipynb").write_text("{")
+    ingest_paths(kb, [tmp_path])
+    with kb.session() as session:
+        kernel = session.exec(select(Document).where(col(Document.path).endswith("0000.py"))).one()
+    DocumentWriter(kb).fail([(kernel.source_id, kernel.path, kernel.location, "unreadable then")])
+    report = ingest_paths(kb, ["run:r1"], retry_failed=True)
+    assert (report.updated, report.failed) == (1, [])
+    assert [f["path"] for f in ingest_paths(kb, [], retry_failed=True).failed] == [
+        str(tmp_path / "broken.ipynb")
+    ]
+    with pytest.raises(RunNotIngestible):
+        ingest_paths(kb, ["run:r9"], retry_failed=True)
 
 
 def test_runs_that_saw_local_passages_stay_local(kb: KnowledgeBase, tmp_path: Path) -> None:
