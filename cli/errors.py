@@ -22,6 +22,7 @@ EXIT_CODES = {
     "BenchmarkInvalid": USAGE,
     "Refused": USAGE,
     "BackupInvalid": USAGE,
+    "LabelUnknown": USAGE,
     "KnowledgeBaseError": ENVIRONMENT,
     "IngestError": USAGE,
     "TokenizerMissing": ENVIRONMENT,

@@ -52,6 +52,24 @@ def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
         yield kb
 
 
+def checked_target(kb: KnowledgeBase, target: str | None) -> list[str]:
+    """What a person should know about the target that was asked for, said at once; empty: nothing.
+
+    Raises LabelUnknown where nothing can be meant by it.
+    """
+    from cli.output import note
+    from harness.target import list_targets
+    from kb.labels import check_target
+
+    if target is None:
+        return []
+    said = check_target(target, kb.scopes(), [t.name for t in list_targets()])
+    if said is None:
+        return []
+    note(f"note: {said}", style="yellow")
+    return [said]
+
+
 @contextlib.contextmanager
 def open_runs(state: AppState) -> Iterator[KnowledgeBase]:
     """The open knowledge base for commands that only look at runs; the library is left as it is."""

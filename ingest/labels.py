@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from posixpath import commonpath
 from typing import TYPE_CHECKING, Any
 
 from ingest.collect import Item
@@ -15,6 +16,7 @@ from ingest.document import LoadedDocument
 from ingest.inference import infer_scope
 from ingest.scope_files import Facts
 from kb import scope as scopes
+from kb.labels import confirm_new
 from kb.upkeep.rescope import corrected, corrections
 
 if TYPE_CHECKING:
@@ -84,3 +86,24 @@ class InferredScopes:
             }
             for (folder, scope), documents in sorted(self._found.items())
         ]
+
+
+class NewLabels:
+    """Collects the scope labels that nothing had before this run: a mistyped one hides what it stands at."""
+
+    def __init__(self, kb: KnowledgeBase) -> None:
+        self._stored = kb.scopes()
+        self._found: dict[str, list[str]] = {}
+
+    def add(self, location: str, labelled: Labelled) -> None:
+        if not labelled.inferred and confirm_new(labelled.scope, self._stored):
+            self._found.setdefault(labelled.scope, []).append(location)
+
+    def notes(self) -> list[dict[str, Any]]:
+        """[{path, notes}], one for each label, in the form of an ingestion's notes."""
+        found = []
+        for scope, locations in sorted(self._found.items()):
+            path = locations[0] if len(locations) == 1 else commonpath(locations)
+            said = f"{confirm_new(scope, self._stored)} (`kernelevolve kb scope PATH LABEL` corrects it)"
+            found.append({"path": path, "notes": [said]})
+        return found

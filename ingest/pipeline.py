@@ -23,7 +23,7 @@ from ingest.collect import Collector, Item, Said
 from ingest.discover import walk
 from ingest.document import Loader
 from ingest.errors import IngestError, PathMissing, Unavailable, Unreadable
-from ingest.labels import InferredScopes, Labels
+from ingest.labels import InferredScopes, Labels, NewLabels
 from ingest.loaders.markdown import KINDS
 from ingest.reading import read_bytes
 from ingest.registry import content_of, load_file, loaders
@@ -135,6 +135,7 @@ class Ingestion:
         self._writer = DocumentWriter(kb)
         self._labels = Labels(kb)
         self._inferred = InferredScopes()
+        self._new_labels = NewLabels(kb)
         self._failures: list[tuple[int, str, str, str]] = []
         self._quota = Quota(kb)
         self._report = IngestReport()
@@ -199,7 +200,7 @@ class Ingestion:
             self._progress(Progress(done, len(items), item.path, self._report.chunks, self._pages))
         self._store(batch, known)
         self._record_failures()
-        self._report.notes += self._collector.notes
+        self._report.notes += [*self._collector.notes, *self._new_labels.notes()]
         self._report.inferred = self._inferred.to_json()
         self._report.elapsed_s = round(time.monotonic() - self._started, 3)
         return self._report
@@ -293,6 +294,7 @@ class Ingestion:
             self._report.notes.append({"path": item.path, "notes": loaded.notes})
         labels = self._labels.decide(item, facts, loaded, text)
         self._inferred.add(item.location, labels)
+        self._new_labels.add(item.location, labels)
         return NewDocument(
             source_id=item.source_id,
             path=item.path,

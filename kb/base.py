@@ -101,6 +101,16 @@ class KnowledgeBase:
 
         return query(self, text, target=target, kinds=kinds, k=k)
 
+    def scopes(self) -> list[str]:
+        """The labels that stored documents have, sorted."""
+        from sqlalchemy import select
+        from sqlmodel import col
+
+        from kb.tables import Document
+
+        with self.session() as session:
+            return sorted(session.connection().execute(select(col(Document.scope)).distinct()).scalars())
+
     def skills(self, target: str | None = None) -> list[SkillRecord]:
         """All skills that `target` may see, by name."""
         from kb.skills import load_skills

@@ -73,3 +73,7 @@ class BenchmarkInvalid(KnowledgeBaseError):
 
 class NotFound(KnowledgeBaseError):
     """Nothing is stored under this name."""
+
+
+class LabelUnknown(KnowledgeBaseError):
+    """A target or scope label that no vendor, no stored document and no installed target has."""

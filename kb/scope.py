@@ -9,7 +9,7 @@ GENERIC = "generic"
 # What a family of targets sees besides `generic`, the target's own label and the family's. A family is
 # what stands before the colon (`nvidia:sm_90` -> `nvidia`); the labels of documentation collections are
 # target names as well. Never another vendor's.
-_FAMILIES: dict[str, frozenset[str]] = {
+FAMILIES: dict[str, frozenset[str]] = {
     "cpu": frozenset({"triton"}),
     "nvidia": frozenset({"nvidia-cute", "triton"}),
     "nvidia-cute": frozenset({"nvidia"}),
@@ -35,7 +35,7 @@ def visible_scopes(target: str) -> frozenset[str]:
     """The labels that `target` may see. An unknown target sees its own label and `generic`, nothing else."""
     target = normalise(target)
     family = target.split(":", 1)[0]
-    return frozenset({GENERIC, family, target}) | _FAMILIES.get(family, frozenset())
+    return frozenset({GENERIC, family, target}) | FAMILIES.get(family, frozenset())
 
 
 def visible(labels: Iterable[str], target: str | None) -> list[str]:

@@ -169,6 +169,8 @@ def scope(
     else:
         counts = f"{done['changed']} of {done['documents']} documents changed"
         out().print(f"{done['location']}: {done['scope']} ({counts})", markup=False, soft_wrap=True)
+        for text in done.get("notes", []):
+            note(f"note: {text}", style="yellow")
 
 
 def remove(context: typer.Context, source: SourceArgument, as_json: JsonFlag = False) -> None:

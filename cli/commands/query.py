@@ -8,7 +8,7 @@ import typer
 
 from cli.options import JsonFlag, OptionalTarget
 from cli.output import clean, emit, out
-from cli.session import knowledge_base, state_of
+from cli.session import checked_target, knowledge_base, state_of
 
 
 def register(app: typer.Typer) -> None:
@@ -32,10 +32,12 @@ def query(
     if not text.strip():
         raise UsageProblem("the query is empty", 'ask in words: kernelevolve query "fast softmax"')
     with knowledge_base(state_of(context)) as kb:
+        notes = checked_target(kb, target)
         result = kb.query(text, target=target, kinds=kinds or None, k=k)
     if as_json:
         hits = [hit.to_json() for hit in result.hits]
-        emit({"query": result.query, "elapsed_ms": result.elapsed_ms, "hits": hits})
+        document = {"query": result.query, "elapsed_ms": result.elapsed_ms, "hits": hits}
+        emit(document | ({"notes": notes} if notes else {}))
         return
     console = out()
     for hit in result.hits:

@@ -9,7 +9,7 @@ import typer
 
 from cli.options import JsonFlag, OptionalTarget
 from cli.output import clean, emit, out
-from cli.session import knowledge_base, state_of
+from cli.session import checked_target, knowledge_base, state_of
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
 def list_skills(context: typer.Context, target: OptionalTarget = None, as_json: JsonFlag = False) -> None:
     """List the skills."""
     with knowledge_base(state_of(context)) as kb:
+        checked_target(kb, target)
         skills = kb.skills(target=target)
     if as_json:
         emit({"skills": [_summary(s) for s in skills]})
@@ -80,6 +81,7 @@ def list_candidates(context: typer.Context, target: OptionalTarget = None, as_js
     with knowledge_base(state_of(context)) as kb:
         from kb.kernels import skill_candidates
 
+        checked_target(kb, target)
         found = skill_candidates(kb, target)
     if as_json:
         emit({"candidates": [asdict(record) for record in found]})

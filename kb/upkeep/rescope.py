@@ -10,6 +10,7 @@ from sqlmodel import col, select
 from kb import scope as scopes
 from kb.documents import DocumentWriter
 from kb.errors import NotFound
+from kb.labels import confirm_new
 from kb.locks import home_lock
 from kb.tables import Document, ScopeCorrection
 from kb.upkeep.sources import below, find_source, location_of
@@ -34,9 +35,11 @@ def correct_scope(
 
     It holds against what the documents say of themselves, and for later ingestions, until it is corrected
     again. A correction of a folder replaces those made below it. With `inferred_as`, it is only for the
-    documents there whose scope was inferred to be that. Raises NotFound or StoreLocked.
+    documents there whose scope was inferred to be that. `notes` of the result says that the label is new, and
+    which known one is close to it. Raises NotFound or StoreLocked.
     """
     scope = scopes.normalise(label)
+    new = confirm_new(scope, kb.scopes())
     with home_lock(kb.home, timeout_s=kb.settings.lock_timeout_s, waiting=waiting):
         location, documents = _documents(kb, text)
         places = [location]
@@ -54,7 +57,8 @@ def correct_scope(
         writer = DocumentWriter(kb)
         for i in range(0, len(wrong), _BATCH):
             writer.rescope(wrong[i : i + _BATCH], scope)
-    return {"location": location, "scope": scope, "documents": len(documents), "changed": len(wrong)}
+    found = {"location": location, "scope": scope, "documents": len(documents), "changed": len(wrong)}
+    return found | ({"notes": [new]} if new else {})
 
 
 def _documents(kb: KnowledgeBase, text: str) -> tuple[str, list[Document]]:

@@ -140,3 +140,34 @@ def test_the_quota_is_one_clear_line(library: Any, documents: Path, monkeypatch:
     result = library("ingest", documents, "--json")
     assert (result.code, result.json["error"]["type"]) == (3, "QuotaExceeded")
     assert "quota of 1.0 kB" in result.json["error"]["message"]
+
+
+def test_a_mistyped_target_is_not_an_empty_answer(stocked: Any) -> None:
+    refused = stocked("query", "stripes", "--target", "nvidai", "--json")
+    assert (refused.code, refused.json["error"]["type"]) == (2, "LabelUnknown")
+    assert "nvidia" in refused.json["error"]["hint"]
+    told = stocked("query", "stripes", "--target", "amd:gxf942", "--json")
+    assert told.code == 0
+    assert "amd:gfx942" in told.json["notes"][0]
+    assert "amd:gfx942" in told.err
+    assert "notes" not in stocked("query", "stripes", "--target", "amd:gfx942", "--json").json
+    assert stocked("skills", "list", "--target", "nvidai", "--json").code == 2
+
+
+def test_a_new_scope_is_confirmed_and_then_known(stocked: Any, documents: Path) -> None:
+    told = stocked("kb", "scope", documents, "nvidai", "--json")
+    assert told.code == 0
+    assert "new here; did you mean nvidia?" in told.json["notes"][0]
+    assert stocked("query", "stripes", "--target", "nvidai", "--json").code == 0, "the store has it now"
+    assert "notes" not in stocked("kb", "scope", documents, "nvidai", "--json").json
+    assert "notes" not in stocked("kb", "scope", documents, "nvidia", "--json").json
+    human = stocked("ingest", documents, "--scope", "mychip")
+    assert "new here" not in human.err, "a person's correction stands"
+    more = documents.parent / "more"
+    more.mkdir()
+    (more / "a.md").write_text("---\nscope: tensorrent\n---\n# More\n\nMore stripes.\n")
+    (more / "b.md").write_text("# More\n\nStripes again.\n")
+    ingested = stocked("ingest", more, "--scope", "mychip", "--json").json
+    assert [n["path"] for n in ingested["notes"]] == [str(more / "b.md"), str(more / "a.md")]
+    assert "did you mean tenstorrent?" in ingested["notes"][1]["notes"][0]
+    assert "did you mean" not in ingested["notes"][0]["notes"][0]
