@@ -88,10 +88,10 @@ def _harness(state: AppState) -> Iterator[Check]:
 
 
 def _embedding(state: AppState) -> Iterator[Check]:
-    from kb.embedding import load_embedder
+    from kb.serving import open_embedder
 
-    name = state.settings().embedding_model
-    embedder = load_embedder(name)
+    settings = state.settings()
+    name, embedder = settings.embedding_model, open_embedder(settings)
     length = len(embedder.embed(["a kernel"])[0])
     what = f"{name or 'bundled model'} ({embedder.model_id}), vectors of {length}, by {embedder.runtime}"
     yield Check("embedding", OK, what)

@@ -23,6 +23,7 @@ EXIT_CODES = {
     "Refused": USAGE,
     "BackupInvalid": USAGE,
     "LabelUnknown": USAGE,
+    "LocalOnly": USAGE,
     "KnowledgeBaseError": ENVIRONMENT,
     "IngestError": USAGE,
     "TokenizerMissing": ENVIRONMENT,

@@ -54,7 +54,7 @@ def _digest(kb: KnowledgeBase) -> str:
     root = kb.library_path()
     digest = hashlib.sha256()
     registry = [(x.name, x.version, x.priority) for x in loaders()]
-    digest.update(json.dumps([str(root), registry, chunking.VERSION, kb.embedder.model_id]).encode())
+    digest.update(json.dumps([str(root), registry, chunking.VERSION, kb.embedder.cutting]).encode())
     for path in walk(root):
         for file in folder_files(path.parent) if path.name == "SKILL.md" else [path]:
             content = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "-"

@@ -320,7 +320,7 @@ class Ingestion:
     def _recipe(self, loader: Loader, item: Item, facts: Facts) -> str:
         """Everything but the file's bytes that its chunks depend on."""
         digest = hashlib.sha256()
-        parts = [self._registry, chunking.VERSION, inference.VERSION, self._kb.embedder.model_id]
+        parts = [self._registry, chunking.VERSION, inference.VERSION, self._kb.embedder.cutting]
         parts += [*astuple(item.source), *astuple(facts), *self._twins.get(item.file, [])]
         parts.append(item.location)  # skills and the library know where they lie
         digest.update(json.dumps(parts).encode())

@@ -86,9 +86,9 @@ class KnowledgeBase:
     def embedder(self) -> Embedder:
         """The embedding model; loaded when it is first needed. Raises EmbeddingFailed."""
         if self._embedder is None:
-            from kb.embedding import load_embedder
+            from kb.serving import open_embedder
 
-            self._embedder = load_embedder(self.settings.embedding_model)
+            self._embedder = open_embedder(self.settings)
         return self._embedder
 
     # --- retrieval ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,9 @@ from sqlalchemy import bindparam, delete, insert, or_, select, update
 from sqlmodel import col
 
 from kb.change import Change, NewChunk, NewDocument, NewSection, stack, text_hash
-from kb.errors import IndexOutOfStep
+from kb.errors import IndexOutOfStep, LocalOnly
 from kb.tables import (
+    LOCAL_ONLY,
     UNFINISHED,
     Chunk,
     Document,
@@ -123,7 +124,9 @@ class DocumentWriter:
             )
             texts = {h: t for h, t in rows}  # noqa: C416 - rows are not pairs to the type checker
             vectors = _cached(session, embedder.model_id, list(texts))
-        vectors |= embed_texts(self._kb, embedder, {h: t for h, t in texts.items() if h not in vectors})
+            missing = {h: t for h, t in texts.items() if h not in vectors}
+            sources = sources_of(session, list(missing))
+        vectors |= embed_texts(self._kb, embedder, missing, sources)
         with self._change() as change:
             change.rescope(document_ids, scope, vectors)
 
@@ -171,13 +174,21 @@ class DocumentWriter:
         with self._kb.session() as session:
             known = _cached(session, embedder.model_id, list(texts))
         missing = {h: t for h, t in texts.items() if h not in known}
-        return known | embed_texts(self._kb, embedder, missing)
+        return known | embed_texts(self._kb, embedder, missing, {d.source_id for d in documents})
 
 
-def embed_texts(kb: KnowledgeBase, embedder: Embedder, texts: dict[str, str]) -> dict[str, bytes]:
-    """Embed `texts` (hash -> text) and keep the vectors: an interrupted run loses none of them."""
+def embed_texts(
+    kb: KnowledgeBase, embedder: Embedder, texts: dict[str, str], sources: Collection[int]
+) -> dict[str, bytes]:
+    """Embed `texts` (hash -> text) and keep the vectors: an interrupted run loses none of them.
+
+    All stored text is embedded here. Raises LocalOnly where one of `sources`, which the texts are from, must
+    stay on this machine and the model does not; EmbeddingFailed.
+    """
     if not texts:
         return {}
+    with kb.session() as session:
+        keep_local(session, embedder, sources)
     hashes = sorted(texts, key=lambda h: (len(texts[h]), h))  # batches of similar length waste no padding
     vectors = embedder.embed([texts[h] for h in hashes])
     fresh = {h: vectors[i].astype("<f4").tobytes() for i, h in enumerate(hashes)}
@@ -188,6 +199,37 @@ def embed_texts(kb: KnowledgeBase, embedder: Embedder, texts: dict[str, str]) ->
         )
         session.commit()
     return fresh
+
+
+def keep_local(session: Session, embedder: Embedder, sources: Collection[int]) -> None:
+    """Raises LocalOnly where texts of a local-only source among `sources` would leave the private network."""
+    if not embedder.sends_to:
+        return
+    named = session.connection().execute(
+        select(col(Source.id), col(Source.root)).where(col(Source.visibility) == LOCAL_ONLY)
+    )
+    kept = sorted(root for source_id, root in named if source_id in sources)
+    if kept:
+        raise LocalOnly(
+            f"{kept[0]} is local-only and {embedder.sends_to} is neither on this machine nor in its private "
+            "network: its texts are not sent there",
+            "set KERNELEVOLVE_EMBEDDING_MODEL to a model on this machine, or use an endpoint in your network",
+        )
+
+
+def sources_of(session: Session, hashes: Sequence[str]) -> set[int]:
+    """The ids of the sources whose passages have these text hashes."""
+    found: set[int] = set()
+    for part in _parts(hashes):
+        rows = session.connection().execute(
+            select(col(Document.source_id))
+            .join(Chunk, col(Chunk.document_id) == col(Document.id))
+            .join(Passage, col(Passage.chunk_pk) == col(Chunk.pk))
+            .where(col(Passage.text_hash).in_(part))
+            .distinct()
+        )
+        found.update(rows.scalars())
+    return found
 
 
 def _cached(session: Session, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
@@ -235,6 +277,8 @@ def read_vectors(kb: KnowledgeBase, partition: str, batch: int = 2000) -> Iterat
             if not found:
                 return
             vectors = _cached(session, embedder.model_id, [h for h, _ in found.values()])
-        vectors |= embed_texts(kb, embedder, {h: t for h, t in found.values() if h not in vectors})
+            missing = {h: t for h, t in found.values() if h not in vectors}
+            sources = sources_of(session, list(missing))
+        vectors |= embed_texts(kb, embedder, missing, sources)
         yield stack({i: vectors[h] for i, (h, _) in found.items()})
         after = max(found)

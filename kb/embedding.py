@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +25,16 @@ if TYPE_CHECKING:
 
     Vectors = NDArray[np.float32]
 
+_log = logging.getLogger(__name__)
+
 # The share of the model's window that a passage may fill; the rest is for special tokens and rounding.
 PASSAGE_TOKENS = 220
+# Where sentence-transformers reads how long a text may be, by age of the format.
+_LIMITS = (
+    ("sentence_bert_config.json", "max_seq_length"),
+    ("tokenizer_config.json", "model_max_length"),
+    ("config.json", "max_position_embeddings"),
+)
 _SAMPLES = 32
 _SAMPLE_BYTES = 1 << 16
 _BATCH = 32  # texts, of sentence-transformers
@@ -46,8 +55,23 @@ class Embedder(Protocol):
         ...
 
     @property
+    def sends_to(self) -> str:
+        """The address that texts are sent to, where that is neither this machine nor its private network."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """How much the model reads of a text, in tokens of `count_tokens`; the rest is cut off."""
+        ...
+
+    @property
     def passage_tokens(self) -> int:
         """The longest passage, breadcrumb included, in tokens of `count_tokens`."""
+        ...
+
+    @property
+    def cutting(self) -> str:
+        """Changes whenever the same document could be cut into other passages."""
         ...
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]: ...
@@ -63,6 +87,8 @@ class FolderModel:
     `model_id` is the same whatever computes: onnxruntime and torch agree to a cosine of 0.99999 and better,
     so that vectors of one stay good where the other answers. Raises EmbeddingFailed for any other folder.
     """
+
+    sends_to = ""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,12 +115,24 @@ class FolderModel:
         return digest.hexdigest()[:16]
 
     @cached_property
+    def window(self) -> int:
+        """The smallest limit that one of the files names, less the two special tokens."""
+        limits = [512]
+        for name, key in _LIMITS:
+            path = self.folder / name
+            value = json.loads(path.read_text(encoding="utf-8")).get(key) if path.is_file() else None
+            if isinstance(value, int | float) and value > 0:
+                limits.append(int(min(value, limits[0])))
+        return min(limits) - 2
+
+    @cached_property
     def passage_tokens(self) -> int:
-        limit = 512
-        path = self.folder / "sentence_bert_config.json"
-        if path.is_file():
-            limit = int(json.loads(path.read_text()).get("max_seq_length") or limit)
-        return min(PASSAGE_TOKENS, limit - 4)
+        return min(PASSAGE_TOKENS, self.window - 2)
+
+    @cached_property
+    def cutting(self) -> str:
+        digest = hashlib.sha256(self._tokenizer.to_str().encode())
+        return f"{digest.hexdigest()[:16]}:{self.passage_tokens}"
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -172,9 +210,8 @@ class OnnxEmbedder(FolderModel):
         try:
             return open_session(self._graph, self._weights, self._names, threads=threads)
         except Exception as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise EmbeddingFailed(
-                f"onnxruntime does not load the embedding model {self.folder}: {why}",
+                f"onnxruntime does not load the embedding model {self.folder}: {_why(error)}",
                 "reinstall onnxruntime, or remove it to have sentence-transformers compute",
             ) from error
 
@@ -194,12 +231,41 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 class SentenceTransformerEmbedder(FolderModel):
     """Any model, on a GPU where there is one; seconds to import, so that the first `embed` loads it.
 
-    `reason` says why onnxruntime does not compute it.
+    A GPU that has no room, is taken or cannot run the model leaves the work to the CPU; `runtime` and a
+    warning say why. `reason` says why onnxruntime does not compute it.
     """
 
     def __init__(self, folder: Path, reason: str = "") -> None:
         super().__init__(folder)
-        self.runtime = f"sentence-transformers ({reason})" if reason else "sentence-transformers"
+        self._reason = reason
+        self._gpu_failed = ""
+
+    @property
+    def runtime(self) -> str:
+        """Imports torch, which alone knows what there is."""
+        device, why = self._device()
+        notes = "; ".join(note for note in (why, self._reason) if note)
+        return f"sentence-transformers on {device}" + (f" ({notes})" if notes else "")
+
+    def _device(self) -> tuple[str, str]:
+        """The device that computes, and its name, or why it is not the GPU that is there."""
+        import torch
+
+        if not self._gpu_failed and torch.cuda.is_available():
+            try:
+                return "cuda", torch.cuda.get_device_name()
+            except RuntimeError as error:  # taken by another process, most likely
+                self._without_gpu(error)
+        if self._gpu_failed:
+            return "cpu", self._gpu_failed
+        built = torch.version.cuda or torch.version.hip
+        if _has_gpu():
+            return "cpu", "torch does not reach the GPU" if built else "this torch is built for the CPU"
+        return "cpu", ""
+
+    def _without_gpu(self, error: BaseException) -> None:
+        self._gpu_failed = f"the GPU failed: {_why(error)}"
+        _log.warning("embedding goes on without the GPU, slower: %s", _why(error))
 
     @cached_property
     def _model(self) -> Any:
@@ -211,11 +277,12 @@ class SentenceTransformerEmbedder(FolderModel):
             from transformers.utils import logging as transformers_logging
 
             transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-            return SentenceTransformer(str(self.folder), local_files_only=True)
+            # `encode` moves it to the GPU: what fails there is not the model's fault.
+            return SentenceTransformer(str(self.folder), local_files_only=True, device="cpu")
         except Exception as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise EmbeddingFailed(
-                f"cannot load the embedding model {self.folder}: {why}", "check KERNELEVOLVE_EMBEDDING_MODEL"
+                f"cannot load the embedding model {self.folder}: {_why(error)}",
+                "check KERNELEVOLVE_EMBEDDING_MODEL",
             ) from error
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -223,18 +290,39 @@ class SentenceTransformerEmbedder(FolderModel):
 
         if not texts:
             return np.empty((0, 0), dtype=np.float32)
+        device, _ = self._device()
+        if device != "cpu":
+            try:
+                return self._encode(texts, device)
+            except (RuntimeError, ValueError) as error:
+                self._without_gpu(error)
         try:
-            with _threads_for(len(texts)):
-                vectors = self._model.encode(
-                    [_clean(t) for t in texts],
-                    batch_size=_BATCH,
-                    normalize_embeddings=True,
-                    show_progress_bar=False,
-                    convert_to_numpy=True,
-                )
+            return self._encode(texts, "cpu")
         except (RuntimeError, ValueError, MemoryError) as error:
-            raise EmbeddingFailed(f"the embedding model failed: {error}") from error
+            raise EmbeddingFailed(f"the embedding model failed: {_why(error)}") from error
+
+    def _encode(self, texts: Sequence[str], device: str) -> Vectors:
+        import numpy as np
+
+        with _threads_for(len(texts)):
+            vectors = self._model.encode(
+                [_clean(t) for t in texts],
+                batch_size=_BATCH,
+                normalize_embeddings=True,
+                show_progress_bar=False,
+                convert_to_numpy=True,
+                device=device,
+            )
         return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def _has_gpu() -> bool:
+    """Whether the system shows a GPU, whatever torch makes of it."""
+    return any(Path(node).exists() for node in ("/dev/nvidia0", "/dev/kfd"))
+
+
+def _why(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 @contextmanager

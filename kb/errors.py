@@ -43,6 +43,10 @@ class EmbeddingFailed(KnowledgeBaseError):
     """The embedding model cannot be loaded or does not answer."""
 
 
+class LocalOnly(EmbeddingFailed):
+    """Text of a local-only source would have been sent elsewhere; nothing of it was."""
+
+
 class IndexUnavailable(KnowledgeBaseError):
     """The vector index does not answer. Retrieval stops rather than continuing without it."""
 

@@ -6,8 +6,9 @@ import difflib
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from pydantic import ByteSize, Field, ValidationError, field_validator
+from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -19,8 +20,12 @@ from kb.errors import SettingsError
 
 PREFIX = "KERNELEVOLVE_"
 CONFIG_FILE = "kernelevolve.toml"
+ENDPOINT = "openai:"  # an embedding model of this prefix is behind an address
+API_KEY_VARIABLE = "KERNELEVOLVE_EMBEDDING_API_KEY"  # of that; no setting: a key stands in no file
 # Read by the tests (where sample material lies) and by the harness, which must not depend on this package.
-_NOT_SETTINGS = {"KERNELEVOLVE_SHARED", "KERNELEVOLVE_KERNELBENCH", "KERNELEVOLVE_NATIVE_CACHE"}
+_NOT_SETTINGS = {
+    "KERNELEVOLVE_SHARED", "KERNELEVOLVE_KERNELBENCH", "KERNELEVOLVE_NATIVE_CACHE", API_KEY_VARIABLE,
+}  # fmt: skip
 
 
 def default_home() -> Path:
@@ -38,7 +43,18 @@ class Settings(BaseSettings):
 
     home: Path = Field(default_factory=default_home, description="Folder that holds everything stored.")
     embedding_model: str = Field(
-        default="", description="A sentence-transformers model name or folder; empty: the bundled MiniLM."
+        default="",
+        description="A sentence-transformers model name or folder, or openai:NAME for an endpoint; "
+        "empty: the bundled MiniLM.",
+    )
+    embedding_base_url: str = Field(
+        default="", description="Address of the endpoint of openai:NAME, up to /v1; empty: OpenAI's."
+    )
+    embedding_window: int = Field(
+        default=512, ge=32, description="Tokens that the model of openai:NAME reads of a text."
+    )
+    embedding_timeout_s: float = Field(
+        default=60.0, gt=0, description="How long to wait for an answer of the endpoint of openai:NAME."
     )
     exact_passages: int = Field(
         default=50_000,
@@ -61,6 +77,26 @@ class Settings(BaseSettings):
             return home.expanduser()  # neither TOML nor a service's environment knows `~`
         except RuntimeError as error:  # nobody of this name
             raise ValueError(str(error)) from error
+
+    @field_validator("embedding_base_url")
+    @classmethod
+    def _http(cls, url: str) -> str:
+        if not url:
+            return url
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError("an address such as http://127.0.0.1:8080/v1 is needed")
+        if parts.username or parts.password:  # it would be shown and stored
+            raise ValueError(f"no credentials in an address; set {API_KEY_VARIABLE}")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _address_of_what(self) -> Settings:
+        if self.embedding_model == ENDPOINT:
+            raise ValueError(f"embedding_model names no model: {ENDPOINT}NAME")
+        if self.embedding_base_url and not self.embedding_model.startswith(ENDPOINT):
+            raise ValueError(f"embedding_base_url is for an embedding_model {ENDPOINT}NAME")
+        return self
 
     def __init__(self, **values: Any) -> None:
         _reject_unknown_environment(type(self).model_fields)

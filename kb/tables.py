@@ -73,6 +73,8 @@ class RunState(StrEnum):
 
 # --- knowledge ---
 
+LOCAL_ONLY = "local-only"  # a source's visibility: nothing of it leaves this machine
+
 
 class Source(SQLModel, table=True):
     """Something that was ingested as a whole: a folder, a single file, the curated library."""

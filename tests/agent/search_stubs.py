@@ -38,6 +38,9 @@ class LetterEmbedder:
 
     model_id = "letters"
     passage_tokens = 220
+    window = 256
+    cutting = "words"
+    sends_to = ""
     runtime = "test"
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

@@ -20,6 +20,9 @@ class HashEmbedder:
 
     model_id = "hash-embedder"
     passage_tokens = 60
+    window = 64
+    cutting = "words"
+    sends_to = ""
     runtime = "test"
 
     def __init__(self) -> None:

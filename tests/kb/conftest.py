@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,9 @@ class HashEmbedder:
     """Every word has a fixed random direction; a text is the sum of its words."""
 
     passage_tokens = 60
+    window = 64
+    cutting = "words"
+    sends_to = ""
     runtime = "test"
 
     def __init__(self, model_id: str = "hash-embedder-1", dimension: int = 64) -> None:
@@ -42,6 +49,72 @@ class HashEmbedder:
     def _word(self, word: str) -> Any:
         seed = int.from_bytes(hashlib.sha256(f"{self.model_id}{word}".encode()).digest()[:4], "big")
         return np.random.default_rng(seed).standard_normal(self.dimension)
+
+
+class EmbeddingServer:
+    """Speaks OpenAI's `POST /v1/embeddings` on this machine, with the vectors of a HashEmbedder.
+
+    `script` holds (status, body, headers) to answer with first; None answers as usual.
+    """
+
+    def __init__(self) -> None:
+        self.embedder = HashEmbedder("served")
+        self.script: list[tuple[int, Any, dict[str, str]] | None] = []
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.most_texts = 2048
+        self.delay_s = 0.0
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer, headers = server.answer(self.path, body, self.headers["Authorization"])
+                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                self.send_response(status)
+                for name, value in {"Content-Type": "application/json", **headers}.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def answer(self, path: str, body: dict[str, Any], key: str | None) -> tuple[int, Any, dict[str, str]]:
+        self.requests.append(body)
+        self.keys.append(key)
+        time.sleep(self.delay_s)
+        if self.script and (scripted := self.script.pop(0)) is not None:
+            return scripted
+        if path != "/v1/embeddings":
+            return 404, {"error": {"message": f"no route {path}"}}, {}
+        texts = body["input"]
+        if len(texts) > self.most_texts:
+            return 413, {"error": {"message": f"batch size {len(texts)} > {self.most_texts}"}}, {}
+        rows = [{"index": i, "embedding": v.tolist()} for i, v in enumerate(3 * self.embedder.embed(texts))]
+        return 200, {"object": "list", "data": rows[::-1], "model": body["model"]}, {}
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for request in self.requests for text in request["input"]]
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddingServer]:
+    running = EmbeddingServer()
+    yield running
+    running.close()
 
 
 @pytest.fixture

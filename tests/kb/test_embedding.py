@@ -136,3 +136,102 @@ def test_weights_in_half_precision_are_computed_in_single(copy: Path, bundled: O
     embedder = open_model(copy)
     assert isinstance(embedder, OnnxEmbedder)
     assert np.min(np.sum(embedder.embed(VARIED) * bundled.embed(VARIED), axis=1)) > 0.9999
+
+
+# --- the general path ---
+
+
+@pytest.fixture
+def general(copy: Path) -> Path:
+    """The bundled model, changed so that sentence-transformers must compute it: the same vectors."""
+    change(copy / "config.json", hidden_act="gelu_python")
+    return copy
+
+
+class Cuda:
+    """A GPU as torch shows it; `fails` is what its use raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: BaseException | None = None) -> None:
+        import torch
+
+        self.devices: list[str] = []
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+        encode = SentenceTransformerEmbedder._encode
+
+        def spy(embedder: SentenceTransformerEmbedder, texts: list[str], device: str) -> object:
+            self.devices.append(device)
+            if device == "cuda" and fails is not None:
+                raise fails
+            return encode(embedder, texts, "cpu")
+
+        monkeypatch.setattr(SentenceTransformerEmbedder, "_encode", spy)
+
+
+@pytest.mark.full
+def test_a_gpu_is_used_and_named(general: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda(monkeypatch)
+    embedder = open_model(general)
+    embedder.embed(["x"])
+    assert cuda.devices == ["cuda"]
+    assert "on cuda (A GPU" in embedder.runtime
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("why", ["CUDA out of memory. Tried", "CUDA-capable device(s) is/are busy"])
+def test_a_gpu_that_fails_leaves_the_work_to_the_cpu_and_says_so(
+    general: Path,
+    bundled: OnnxEmbedder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    why: str,
+) -> None:
+    cuda = Cuda(monkeypatch, RuntimeError(f"{why}\nlong explanation"))
+    embedder = open_model(general)
+    with caplog.at_level("WARNING"):
+        assert np.allclose(embedder.embed(VARIED), bundled.embed(VARIED), atol=1e-4)
+        embedder.embed(["x"])
+    assert cuda.devices == ["cuda", "cpu", "cpu"]
+    assert why in caplog.text
+    assert f"on cpu (the GPU failed: {why};" in embedder.runtime
+    assert "\n" not in embedder.runtime
+
+
+@pytest.mark.full
+def test_a_torch_without_gpu_support_beside_a_gpu_is_named(
+    general: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr("kb.embedding._has_gpu", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "on cpu (this torch is built for the CPU" in open_model(general).runtime
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert "on cpu (torch does not reach the GPU" in open_model(general).runtime
+
+
+@pytest.mark.parametrize(
+    ("file", "key"),
+    [
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+        ("config.json", "max_position_embeddings"),
+    ],
+)
+def test_the_window_is_the_smallest_limit_that_a_file_names(copy: Path, file: str, key: str) -> None:
+    change(copy / file, **{key: 64})
+    assert (open_model(copy).window, open_model(copy).passage_tokens) == (62, 60)
+    change(copy / file, **{key: 1e30})
+    assert open_model(copy).passage_tokens == 220
+
+
+def test_how_text_is_cut_depends_on_the_tokenizer_and_the_window_alone(
+    copy: Path, bundled: OnnxEmbedder
+) -> None:
+    change(copy / "config.json", layer_norm_eps=1e-6)
+    change(copy / "tokenizer.json", padding=None)
+    assert open_model(copy).model_id != bundled.model_id
+    assert open_model(copy).cutting == bundled.cutting
+    change(copy / "config.json", max_position_embeddings=128)
+    assert open_model(copy).cutting != bundled.cutting
