@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import re
 from pathlib import Path
 
+from ingest.encodings import guess
 from ingest.errors import Unavailable, Unreadable
 
 _BOMS = (
@@ -23,6 +25,8 @@ _MAGIC = (
     (b"GIF8", ".gif"),
     (b"SQLite format 3", "SQLite database"),
 )
+# What Python, Emacs and Vim read in the first lines of a file.
+_DECLARED = re.compile(rb"\A(?:.*\n){0,2}?.*coding[:=][ \t]*([-\w.]+)")
 # Formats that need a reader of their own; taking them as plain text would store markup, not content.
 _NEEDS_READER = {".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
 
@@ -84,30 +88,31 @@ def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
                 text = data.decode(encoding, "replace")
                 return text, (f"invalid {encoding} sequences replaced",)
             return text, () if encoding == "utf-8-sig" else (f"read as {encoding}",)
-    sparse = _utf16_without_bom(data)
-    if sparse:
-        return data.decode(sparse, "replace"), (f"read as {sparse}, which was guessed",)
     if _looks_binary(data):
-        raise Unreadable("binary file")
+        wide = guess(data, wide_only=True)
+        if not wide.plausible:
+            raise Unreadable("binary file")
+        return _guessed(data, wide.encoding)
     try:
         return data.decode("utf-8"), ()
     except UnicodeDecodeError as error:
         if _mostly_utf8(data):
             return data.decode("utf-8", "replace"), (f"invalid UTF-8 at byte {error.start} replaced",)
-    return _legacy(data)
+    declared = _DECLARED.search(data[:1024])
+    if declared:
+        try:
+            name = declared[1].decode("ascii")
+            return data.decode(name), (f"read as {name}, as the file says",)
+        except (LookupError, ValueError):
+            pass  # a wrong claim
+    return _guessed(data, guess(data).encoding)
 
 
-def _utf16_without_bom(data: bytes) -> str | None:
-    sample = data[:4096]
-    if len(sample) < 16:
-        return None
-    even, odd = sample[0::2].count(0), sample[1::2].count(0)
-    half = max(1, len(sample) // 2)
-    if odd > 0.4 * half and even < 0.05 * half:
-        return "utf-16-le"
-    if even > 0.4 * half and odd < 0.05 * half:
-        return "utf-16-be"
-    return None
+def _guessed(data: bytes, encoding: str) -> tuple[str, tuple[str, ...]]:
+    text = data.decode(encoding, "replace")
+    notes = (f"read as {encoding}, which was guessed",)
+    broken = text.count("\ufffd")
+    return text, (*notes, f"{broken} invalid sequences replaced") if broken else notes
 
 
 def _looks_binary(data: bytes) -> bool:
@@ -122,18 +127,3 @@ def _mostly_utf8(data: bytes) -> bool:
     broken = text.count("\ufffd")
     valid = sum(1 for c in text if c > "\x7f" and c != "\ufffd")
     return valid > 4 * broken
-
-
-def _legacy(data: bytes) -> tuple[str, tuple[str, ...]]:
-    """GBK when the bytes form valid double-byte text that is mostly common Chinese, else Windows-1252."""
-    try:
-        gbk = data.decode("gbk")
-    except UnicodeDecodeError:
-        gbk = ""
-    wide = [c for c in gbk if c > "\x7f"]
-    # The commonest 3,755 characters are in rows 16 to 55 of GB 2312: bytes 0xB0 to 0xD7.
-    common = sum("\u4e00" <= c <= "\u9fff" and 0xB0 <= c.encode("gbk")[0] <= 0xD7 for c in wide)
-    punctuation = sum(c in "，。、；：？！“”（）《》—…" for c in wide)
-    if wide and common + punctuation > 0.8 * len(wide) and common >= 2:
-        return gbk, ("read as gbk, which was guessed",)
-    return data.decode("cp1252", "replace"), ("read as cp1252, which was guessed",)

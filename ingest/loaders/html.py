@@ -19,6 +19,11 @@ _OPENING = re.compile(
 _CHARSET = re.compile(
     rb"<meta[^>]+?charset\s*=\s*[\"']?\s*([\w:.-]+)|<\?xml[^>]+?encoding\s*=\s*[\"']([\w:.-]+)", re.I
 )
+# What pages that claim the first are written in.
+_AS_BROWSERS = {
+    "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030",
+    "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "tis-620": "cp874",
+}  # fmt: skip
 _SITE = re.compile(r"\s+(?:[—–|·»]|-{1,2}|::)\s+.*$", re.DOTALL)
 
 
@@ -59,11 +64,10 @@ def _decoded(file: FileContent) -> tuple[str, list[str]]:
     if not name or not (doubtful or name.lower().startswith("iso-2022")):
         return file.text, list(file.notes)
     try:
-        codec = codecs.lookup(name).name
+        codec = _AS_BROWSERS.get(codec := codecs.lookup(name).name, codec)
         if codec in ("utf-8", "utf-16", "utf-16-le", "utf-16-be"):
             return file.text, list(file.notes)
-        # As browsers have it: pages that claim Latin-1 or ASCII are written in Windows-1252.
-        text = file.data.decode("cp1252" if codec in ("iso8859-1", "ascii") else codec, "replace")
+        text = file.data.decode(codec, "replace")
     except (LookupError, ValueError):
         return file.text, [*file.notes, f"unknown encoding {name!r} declared"]
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", ""), [

@@ -8,6 +8,12 @@ from ingest.errors import Unreadable
 from ingest.reading import decode, read_bytes
 
 GERMAN = "Die Größe der Blöcke ist für den Cache wesentlich. " * 3
+FRENCH = "La mémoire partagée est divisée en bancs de même taille : évitez les conflits grâce à un décalage."
+POLISH = "Każdy wątek używa wspólnej pamięci. Jeśli wiele wątków żąda tego samego banku, powstaje konflikt."
+RUSSIAN = "Все потоки блока используют общую память; при обращении к одному банку возникает конфликт."
+JAPANESE = "同じバンクに同時にアクセスすると、バンクコンフリクトが発生して帯域幅が低下します。"
+KOREAN = "여러 스레드가 같은 뱅크에 동시에 접근하면 충돌이 발생하여 대역폭이 낮아진다."
+TRADITIONAL = "多個執行緒同時存取同一個記憶庫時，會發生衝突，因而降低頻寬。"
 CHINESE = "共享内存的存储体冲突会降低带宽，线程块的大小需要仔细选择。" * 3
 
 
@@ -25,6 +31,31 @@ CHINESE = "共享内存的存储体冲突会降低带宽，线程块的大小需
         (CHINESE, "gbk", "gbk"),
         (CHINESE, "utf-8", None),
         ("plain ascii\x0cwith a form feed", "ascii", None),
+        (CHINESE, "gb18030", "gbk"),
+        ("这里有生僻字㐂𠀀，程序读取文件并返回结果。", "gb18030", "gb18030"),
+        (CHINESE, "utf-16-le", "utf-16-le"),
+        (CHINESE, "utf-16-be", "utf-16-be"),
+        (TRADITIONAL, "big5", "big5"),
+        (TRADITIONAL, "utf-16-le", "utf-16-le"),
+        (JAPANESE, "shift_jis", "shift_jis"),
+        (JAPANESE, "euc_jp", "euc_jp"),
+        (JAPANESE, "utf-16-be", "utf-16-be"),
+        (KOREAN, "euc_kr", "euc_kr"),
+        (KOREAN, "utf-16-le", "utf-16-le"),
+        (RUSSIAN, "cp1251", "cp1251"),
+        (RUSSIAN, "koi8-r", "koi8-r"),
+        (POLISH, "cp1250", "cp1250"),
+        (FRENCH, "latin-1", "cp1252"),  # which is Latin-1 but for marks that Latin-1 does not have
+        ("plain ASCII in four bytes each", "utf-32-le", "utf-32-le"),
+        ("Größe", "cp1252", "cp1252"),
+        ("für", "cp1252", "cp1252"),
+        ("CODIFICAÇÃO", "cp1252", "cp1252"),
+        ("5 µs at 85 °C ± 2 %", "cp1252", "cp1252"),
+        ("线程块", "gbk", "gbk"),
+        ("記憶體頻寬", "big5", "big5"),
+        ("テンソルコア", "shift_jis", "shift_jis"),
+        ("行列乗算命令", "euc_jp", "euc_jp"),
+        ("공유 메모리", "euc_kr", "euc_kr"),
     ],
 )
 def test_encodings(text: str, encoding: str, note: str | None) -> None:
@@ -33,6 +64,46 @@ def test_encodings(text: str, encoding: str, note: str | None) -> None:
     assert bool(notes) == (note is not None)
     if note:
         assert note in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (CHINESE, "gbk"),
+        (TRADITIONAL, "big5"),
+        (JAPANESE, "shift_jis"),
+        (KOREAN, "euc_kr"),
+        (FRENCH, "cp1252"),
+    ],
+)
+def test_comments_among_code_and_damage_do_not_mislead(text: str, encoding: str) -> None:
+    code = b"for (int i = 0; i < n; ++i) out[i] = a[i] + b[i];\n" * 3000
+    comment = b"// " + text[:12].encode(encoding) + b"\n"
+    decoded, notes = decode(code + comment + code, Path("a.cu"))
+    assert text[:12] in decoded
+    assert encoding in notes[0]
+    cut = text.encode(encoding)[:-1] + b"\xff"
+    decoded, notes = decode(cut, Path("a.txt"))
+    assert decoded.startswith(text[:-2])
+    assert encoding != "shift_jis" or "invalid sequences replaced" in notes[-1]
+
+
+def test_what_a_file_says_of_itself_is_believed_unless_it_is_wrong() -> None:
+    source = "# -*- coding: iso-8859-15 -*-\nprice = '5 €'\n"
+    assert decode(source.encode("iso-8859-15"), Path("a.py")) == (
+        source, ("read as iso-8859-15, as the file says",),
+    )  # fmt: skip
+    wrong = "# coding: ascii\n# " + CHINESE
+    assert decode(wrong.encode("gbk"), Path("a.py"))[0] == wrong
+    assert decode(("# coding: gbk\n# " + GERMAN).encode(), Path("a.py"))[1] == (), "UTF-8 is UTF-8"
+
+
+def test_noise_is_no_text() -> None:
+    import random
+
+    for seed in range(5):
+        with pytest.raises(Unreadable, match="binary"):
+            decode(random.Random(seed).randbytes(20_000), Path("a.txt"))
 
 
 def test_line_ends_are_unified() -> None:
