@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 _SAMPLE = 1 << 16
-_TOO_DEAR = 5.5  # nats a byte: what no language makes cheaper than noise is no text
+_TOO_DEAR = 5.5  # nats a byte, of two to a character: dearer than this is noise, and no text
 
 # The commonest characters of running and of technical text. A few hundred make two thirds of either.
 _SIMPLIFIED = frozenset(
@@ -159,7 +159,7 @@ class Guess:
 
     @property
     def plausible(self) -> bool:
-        return self.cost < _TOO_DEAR
+        return self.cost < (_TOO_DEAR / 2 if self.encoding.startswith("utf-32") else _TOO_DEAR)
 
 
 def guess(data: bytes, *, wide_only: bool = False) -> Guess:

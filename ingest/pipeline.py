@@ -18,7 +18,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlmodel import col
 
-from ingest import chunking, inference, ocr, patterns
+from ingest import chunking, inference, ocr, patterns, reading
 from ingest.collect import Collector, Item, Said
 from ingest.discover import walk
 from ingest.document import Loader
@@ -320,8 +320,9 @@ class Ingestion:
     def _recipe(self, loader: Loader, item: Item, facts: Facts) -> str:
         """Everything but the file's bytes that its chunks depend on."""
         digest = hashlib.sha256()
-        parts = [self._registry, chunking.VERSION, inference.VERSION, self._kb.embedder.cutting]
-        parts += [*astuple(item.source), *astuple(facts), *self._twins.get(item.file, [])]
+        parts = [self._registry, reading.VERSION, chunking.VERSION, inference.VERSION]
+        parts += [self._kb.embedder.cutting, *astuple(item.source), *astuple(facts)]
+        parts += self._twins.get(item.file, [])
         parts.append(item.location)  # skills and the library know where they lie
         digest.update(json.dumps(parts).encode())
         for dependency in loader.dependencies(item.file, item.root):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import array
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,9 @@ def test_noise_is_no_text() -> None:
     for seed in range(5):
         with pytest.raises(Unreadable, match="binary"):
             decode(random.Random(seed).randbytes(20_000), Path("a.txt"))
+        numbers = array.array("i", [random.Random(seed).randrange(1 << 16) for _ in range(2000)])
+        with pytest.raises(Unreadable, match="binary"):
+            decode(numbers.tobytes(), Path("a.txt"))
 
 
 def test_line_ends_are_unified() -> None:
