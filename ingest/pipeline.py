@@ -40,7 +40,7 @@ from kb.tables import Document, DocumentState, Skill
 from kb.upkeep.quota import Quota
 
 # Enough for full batches of the embedding model, few enough that progress is visible and a kill cheap.
-_BATCH_CHUNKS = 64
+_BATCH_CHUNKS = 256
 _BATCH_FAILURES = 200
 
 
@@ -190,13 +190,15 @@ class Ingestion:
             self._report_failure(location, error)
         self._writer.announce([(i.source_id, i.path, i.location) for i in items if i.key not in known])
         batch: list[NewDocument] = []
+        waiting = 0
         for done, item in enumerate(items, start=1):
             document = self._examine(item, known.get(item.key))
             if document is not None:
                 batch.append(document)
-            if sum(len(d.chunks) for d in batch) >= _BATCH_CHUNKS:
+                waiting += len(document.chunks)
+            if waiting >= _BATCH_CHUNKS:
                 self._store(batch, known)
-                batch = []
+                batch, waiting = [], 0
             self._progress(Progress(done, len(items), item.path, self._report.chunks, self._pages))
         self._store(batch, known)
         self._record_failures()

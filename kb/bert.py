@@ -195,15 +195,13 @@ def build_graph(bert: Bert, weights: Weights) -> tuple[bytes, list[str]]:
     return graph.to_bytes(), used
 
 
-def open_session(graph: bytes, weights: Weights, names: list[str], *, threads: int) -> Any:
-    """An onnxruntime session on `threads` threads; 0: one for each core."""
+def open_session(graph: bytes, weights: Weights, names: list[str]) -> Any:
+    """An onnxruntime session that computes on the thread that calls it; several may."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # Waiting threads would take the cores from whatever else runs.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_external_initializers(names, [ort.OrtValue.ortvalue_from_numpy(weights[n]) for n in names])
     return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

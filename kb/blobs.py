@@ -6,6 +6,8 @@ import hashlib
 import os
 import re
 import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NO_SPACE = {28, 122}  # ENOSPC, EDQUOT
+_FLUSHES = 8  # at a time
 
 
 class BlobStore:
@@ -33,28 +36,16 @@ class BlobStore:
 
         On a local file system it is on the disk when this returns, as rows that refer to it will be.
         """
-        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-        digest = hashlib.sha256(data).hexdigest()
-        target = self._path(digest)
+        return self.put_all([content])[0]
+
+    def put_all(self, contents: Iterable[bytes | str]) -> list[str]:
+        """`put` for many: several are flushed at a time, and folders once."""
+        blobs = [c.encode("utf-8", "surrogatepass") if isinstance(c, str) else c for c in contents]
+        digests = [hashlib.sha256(data).hexdigest() for data in blobs]
+        new = {d: data for d, data in zip(digests, blobs, strict=True) if not self._holds(d, len(data))}
         try:
-            if self._size(target) == len(data) and self._touch(target):
-                return digest  # a crash may have left a blob that is too short: that one is written again
-            # Readers must never see half a blob: it is written aside and renamed.
-            partial = f"{target}.{uuid.uuid4().hex}.partial"
-            try:
-                folder = target.rsplit("/", 1)[0]
-                new = not self._fs.exists(folder)
-                self._fs.makedirs(folder, exist_ok=True)
-                self._fs.pipe_file(partial, data)
-                self._flush(partial)
-                self._fs.mv(partial, target)
-                self._flush(folder)
-                if new:
-                    self._flush(self._root)
-            except BaseException:
-                if self._fs.exists(partial):
-                    self._fs.rm(partial)
-                raise
+            folders = self._write(new)
+            self._flush(folders)
         except OSError as error:
             if error.errno in _NO_SPACE:
                 raise StoreFull(
@@ -63,7 +54,30 @@ class BlobStore:
             raise HomeUnavailable(
                 f"cannot write a blob in {self._root}: {error.strerror or error}"
             ) from error
-        return digest
+        return digests
+
+    def _write(self, blobs: Mapping[str, bytes]) -> list[str]:
+        """Write blobs by digest. Returns the folders that changed, the root last where it got a new one.
+
+        Readers must never see half a blob: it is written aside, flushed and renamed.
+        """
+        folders = list(dict.fromkeys(self._path(digest).rsplit("/", 1)[0] for digest in blobs))
+        created = [folder for folder in folders if not self._fs.exists(folder)]
+        for folder in created:
+            self._fs.makedirs(folder, exist_ok=True)
+        partial = {digest: f"{self._path(digest)}.{uuid.uuid4().hex}.partial" for digest in blobs}
+        try:
+            for digest, data in blobs.items():
+                self._fs.pipe_file(partial[digest], data)
+            self._flush(list(partial.values()))
+            for digest, path in partial.items():
+                self._fs.mv(path, self._path(digest))
+        except BaseException:
+            for path in partial.values():
+                if self._fs.exists(path):
+                    self._fs.rm(path)
+            raise
+        return [*folders, *([self._root] if created else [])]
 
     def get(self, digest: str) -> bytes:
         """The blob's bytes. Raises BlobMissing, also when they no longer match the digest."""
@@ -77,6 +91,10 @@ class BlobStore:
 
     def text(self, digest: str) -> str:
         return self.get(digest).decode("utf-8", "surrogatepass")
+
+    def _holds(self, digest: str, size: int) -> bool:
+        """A crash may have left a blob that is too short: that one is written again."""
+        return self._size(self._path(digest)) == size and self._touch(self._path(digest))
 
     def _size(self, path: str) -> int | None:
         """None where there is nothing, or where the file system does not tell."""
@@ -95,16 +113,25 @@ class BlobStore:
             return False
         return True
 
-    def _flush(self, path: str) -> None:
+    def _flush(self, paths: Sequence[str]) -> None:
+        """The disk takes several at a time."""
         if not self._local:
             return
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if len(paths) == 1:
+            _fsync(paths[0])
+        elif paths:
+            with ThreadPoolExecutor(_FLUSHES) as pool:
+                list(pool.map(_fsync, paths))
 
     def _path(self, digest: str) -> str:
         if not _DIGEST.fullmatch(digest):
             raise BlobMissing(f"{digest[:80]!r} is not a sha256 digest")
         return f"{self._root}/{digest[:2]}/{digest[2:]}"
+
+
+def _fsync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

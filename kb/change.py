@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlmodel import col
 
-from kb.skills import NewSkill, previous_state, write_skill
+from kb.skills import NewSkill, previous_state, remove_skills, write_skill
 from kb.tables import (
     UNFINISHED,
     Chunk,
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
     from sqlmodel import Session
 
     from kb.embedding import Vectors
+
+T = TypeVar("T")
+Place = tuple[int, str, str]  # of a document: source id, path, location
+
+_IN_CLAUSE = 500  # SQLite limits the number of bound variables
+# What a document's row takes from NewDocument as it is.
+_COPIED = (
+    "location", "sha256", "recipe", "loader", "kind", "scope", "inferred", "title", "meta", "notes", "size",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,48 +109,70 @@ class Change:
         self.removed: dict[str, set[str]] = defaultdict(set)  # partition -> passage ids
         self.added: dict[str, dict[str, bytes]] = defaultdict(dict)  # partition -> passage id -> vector
 
-    def emptied(self, source_id: int, path: str, location: str) -> int:
-        """The id of a document of which only the row is left; made where there was none."""
-        found = (
-            self.session.connection()
-            .execute(
-                select(col(Document.id), col(Document.state)).where(
-                    col(Document.source_id) == source_id, col(Document.path) == path
+    def emptied(self, documents: Sequence[Place]) -> list[int]:
+        """The ids of documents of which only the rows are left; made where there were none."""
+        connection = self.session.connection()
+        known: dict[tuple[int, str], int] = {}
+        used = []  # the others were never cut
+        paths: dict[int, list[str]] = defaultdict(list)
+        for source_id, path, _ in documents:
+            paths[source_id].append(path)
+        for source_id, names in paths.items():
+            for part in parts(names):
+                rows = connection.execute(
+                    select(col(Document.path), col(Document.id), col(Document.state)).where(
+                        col(Document.source_id) == source_id, col(Document.path).in_(part)
+                    )
                 )
-            )
-            .first()
-        )
-        if found is not None:
-            document_id, state = int(found[0] or 0), found[1]
-            if state not in UNFINISHED:  # those were never cut
-                self.clear(document_id)
-            return document_id
-        document = Document(source_id=source_id, path=path, location=location)
-        self.session.add(document)
-        self.session.flush()
-        assert document.id is not None
-        return document.id
+                for path, document_id, state in rows:
+                    known[source_id, path] = document_id or 0
+                    if state not in UNFINISHED:
+                        used.append(document_id or 0)
+        self.clear(used)
+        new = [place for place in documents if place[:2] not in known]
+        for (source_id, path, _), document_id in zip(new, self.announce(new), strict=True):
+            known[source_id, path] = document_id
+        return [known[source_id, path] for source_id, path, _ in documents]
 
-    def fail(self, source_id: int, path: str, location: str, error: str) -> None:
-        document_id = self.emptied(source_id, path, location)
+    def announce(self, documents: Sequence[Place]) -> list[int]:
+        """Make the rows of documents that are yet to be read. Returns their ids."""
+        if not documents:
+            return []
+        empty = Document(source_id=0, path="", location="").model_dump(exclude={"id"})
+        rows = [{**empty, "source_id": s, "path": p, "location": at} for s, p, at in documents]
+        return _insert_returning(self.session.connection(), Document, col(Document.id), rows)
+
+    def fail(self, failures: Sequence[tuple[int, str, str, str]]) -> None:
+        """(source id, path, location, error) of each."""
+        ids = self.emptied([failure[:3] for failure in failures])
         self.session.connection().execute(
             update(Document)
-            .where(col(Document.id) == document_id)
-            .values(state=DocumentState.FAILED, error=error, sha256="", updated=now())
+            .where(col(Document.id) == bindparam("document"))
+            .values(state=DocumentState.FAILED, error=bindparam("why"), sha256="", updated=now()),
+            [{"document": i, "why": failure[3]} for i, failure in zip(ids, failures, strict=True)],
         )
 
-    def clear(self, document_id: int) -> None:
-        """Remove what a document was cut into, and its skill or traces, but not the document's row."""
+    def clear(self, document_ids: Sequence[int]) -> None:
+        """Remove what documents were cut into, and their skills and traces, but not the documents' rows."""
         connection = self.session.connection()
-        chunks = select(col(Chunk.pk)).where(col(Chunk.document_id) == document_id)
-        passages = select(col(Passage.id), col(Passage.partition)).where(col(Passage.chunk_pk).in_(chunks))
-        for passage_id, partition in connection.execute(passages):
-            self.removed[partition].add(passage_id)
-            self.added[partition].pop(passage_id, None)
-        connection.execute(delete(Passage).where(col(Passage.chunk_pk).in_(chunks)))
-        for table in (Chunk, Section, Trace):
-            connection.execute(delete(table).where(col(table.document_id) == document_id))
-        write_skill(self.session, document_id, None)
+        for part in parts(document_ids):
+            chunks = select(col(Chunk.pk)).where(col(Chunk.document_id).in_(part))
+            passages = select(col(Passage.id), col(Passage.partition)).where(
+                col(Passage.chunk_pk).in_(chunks)
+            )
+            for passage_id, partition in connection.execute(passages):
+                self.removed[partition].add(passage_id)
+                self.added[partition].pop(passage_id, None)
+            connection.execute(delete(Passage).where(col(Passage.chunk_pk).in_(chunks)))
+            for table in (Chunk, Section, Trace):
+                connection.execute(delete(table).where(col(table.document_id).in_(part)))
+            remove_skills(self.session, part)
+
+    def forget(self, document_ids: Sequence[int]) -> None:
+        """Remove documents with everything derived from them."""
+        self.clear(document_ids)
+        for part in parts(document_ids):
+            self.session.connection().execute(delete(Document).where(col(Document.id).in_(part)))
 
     def rescope(self, document_ids: Sequence[int], scope: str, vectors: dict[str, bytes]) -> None:
         """`vectors` by text hash, of every passage of the documents."""
@@ -165,68 +197,84 @@ class Change:
                 connection.execute(update(Passage).where(col(Passage.id) == passage_id).values(partition=new))
 
     def replace(
-        self, document: NewDocument, source_key: str, text_sha: str, vectors: dict[str, bytes]
+        self,
+        documents: Sequence[NewDocument],
+        source_keys: dict[int, str],
+        text_shas: Sequence[str],
+        vectors: dict[str, bytes],
     ) -> None:
+        """Store documents, no two of one path, in place of what their paths held before."""
         connection = self.session.connection()
-        previous = previous_state(self.session, document.source_id, document.path) if document.skill else None
-        document_id = self.emptied(document.source_id, document.path, document.location)
+        before = [previous_state(self.session, d.source_id, d.path) if d.skill else None for d in documents]
+        ids = self.emptied([(d.source_id, d.path, d.location) for d in documents])
+        names = (*_COPIED, "state", "text_sha", "error", "updated")
         connection.execute(
             update(Document)
-            .where(col(Document.id) == document_id)
-            .values(
-                location=document.location, state=document.state, error="", sha256=document.sha256,
-                recipe=document.recipe, text_sha=text_sha, loader=document.loader, kind=document.kind,
-                scope=document.scope, inferred=document.inferred, title=document.title, meta=document.meta,
-                notes=document.notes, size=document.size, updated=now(),
-            )
-        )  # fmt: skip
-        self._write_chunks(document, document_id, source_key, vectors)
-        if document.traces:
-            connection.execute(
-                insert(Trace), [_trace_row(document_id, i, t) for i, t in enumerate(document.traces)]
-            )
-        if document.skill is not None:
-            write_skill(self.session, document_id, document.skill, previous)
-
-    def _write_chunks(
-        self, document: NewDocument, document_id: int, source_key: str, vectors: dict[str, bytes]
-    ) -> None:
-        if not document.chunks:
-            return
-        connection = self.session.connection()
-        section_ids = _insert_returning(
-            connection,
-            Section,
-            col(Section.id),
+            .where(col(Document.id) == bindparam("document"))
+            .values({name: bindparam(f"new_{name}") for name in names}),
             [
-                {"document_id": document_id, "ordinal": i, **vars(section)}
-                for i, section in enumerate(document.sections)
+                {f"new_{name}": getattr(d, name) for name in _COPIED}
+                | {
+                    "document": i,
+                    "new_state": d.state,
+                    "new_text_sha": sha,
+                    "new_error": "",
+                    "new_updated": now(),
+                }
+                for d, i, sha in zip(documents, ids, text_shas, strict=True)
             ],
         )
-        ids = [chunk_id(source_key, document.path, i, c.text) for i, c in enumerate(document.chunks)]
-        chunk_pks = _insert_returning(
-            connection,
-            Chunk,
-            col(Chunk.pk),
-            [
+        self._write_chunks([*zip(ids, documents, strict=True)], source_keys, vectors)
+        traces = [
+            _trace_row(i, n, t) for i, d in zip(ids, documents, strict=True) for n, t in enumerate(d.traces)
+        ]
+        if traces:
+            connection.execute(insert(Trace), traces)
+        for document_id, document, previous in zip(ids, documents, before, strict=True):
+            if document.skill is not None:
+                write_skill(self.session, document_id, document.skill, previous)
+
+    def _write_chunks(
+        self,
+        documents: Sequence[tuple[int, NewDocument]],
+        source_keys: dict[int, str],
+        vectors: dict[str, bytes],
+    ) -> None:
+        connection = self.session.connection()
+        sections = [
+            {"document_id": document_id, "ordinal": i, **vars(section)}
+            for document_id, document in documents
+            if document.chunks
+            for i, section in enumerate(document.sections)
+        ]
+        section_ids = iter(_insert_returning(connection, Section, col(Section.id), sections))
+        chunks: list[NewChunk] = []
+        rows: list[dict[str, Any]] = []
+        for document_id, document in documents:
+            if not document.chunks:
+                continue
+            own = list(islice(section_ids, len(document.sections)))
+            key = source_keys[document.source_id]
+            chunks += document.chunks
+            rows += (
                 {
-                    "id": ids[i], "document_id": document_id, "section_id": section_ids[c.section],
-                    "ordinal": i, "scope": document.scope, "kind": document.kind,
-                    "breadcrumb": c.breadcrumb, "text": c.text, "start_line": c.start_line,
-                    "end_line": c.end_line, "page": c.page,
+                    "id": chunk_id(key, document.path, i, c.text), "document_id": document_id,
+                    "section_id": own[c.section], "ordinal": i, "scope": document.scope,
+                    "kind": document.kind, "breadcrumb": c.breadcrumb, "text": c.text,
+                    "start_line": c.start_line, "end_line": c.end_line, "page": c.page,
                 }
                 for i, c in enumerate(document.chunks)
-            ],
-        )  # fmt: skip
-        partition = partition_of(document.kind, document.scope)
-        rows = []
-        for i, chunk in enumerate(document.chunks):
+            )  # fmt: skip
+        chunk_pks = _insert_returning(connection, Chunk, col(Chunk.pk), rows)
+        passages = []
+        for chunk, row, chunk_pk in zip(chunks, rows, chunk_pks, strict=True):
+            partition = partition_of(row["kind"], row["scope"])
             for j, passage in enumerate(chunk.passages):
                 digest = text_hash(passage)
-                passage_id = text_hash(f"{ids[i]}\x00{j}\x00{passage}")
-                rows.append(
+                passage_id = text_hash(f"{row['id']}\x00{j}\x00{passage}")
+                passages.append(
                     {
-                        "id": passage_id, "chunk_pk": chunk_pks[i], "partition": partition, "ordinal": j,
+                        "id": passage_id, "chunk_pk": chunk_pk, "partition": partition, "ordinal": j,
                         "text": passage, "text_hash": digest,
                     }
                 )  # fmt: skip
@@ -234,8 +282,8 @@ class Change:
                     self.removed[partition].discard(passage_id)  # unchanged: the index has it already
                 else:
                     self.added[partition][passage_id] = vectors[digest]
-        if rows:
-            connection.execute(insert(Passage), rows)
+        if passages:
+            connection.execute(insert(Passage), passages)
 
     def bump(self) -> None:
         connection = self.session.connection()
@@ -254,7 +302,15 @@ class Change:
                 connection.execute(insert(VectorIndexState), [row])
 
 
+def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """`items` in the numbers that one statement may list."""
+    for i in range(0, len(items), _IN_CLAUSE):
+        yield items[i : i + _IN_CLAUSE]
+
+
 def _insert_returning(connection: Any, table: Any, key: Any, rows: list[dict[str, Any]]) -> list[int]:
+    if not rows:
+        return []
     statement = insert(table).returning(key, sort_by_parameter_order=True)
     return [int(k) for k in connection.execute(statement, rows).scalars()]
 

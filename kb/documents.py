@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, delete, insert, or_, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 from sqlmodel import col
 
-from kb.change import Change, NewChunk, NewDocument, NewSection, stack, text_hash
+from kb.change import Change, NewChunk, NewDocument, NewSection, Place, parts, stack, text_hash
 from kb.errors import IndexOutOfStep, LocalOnly
 from kb.tables import (
     LOCAL_ONLY,
@@ -41,8 +41,7 @@ __all__ = [
     "read_vectors",
 ]
 
-_IN_CLAUSE = 500  # SQLite limits the number of bound variables
-_ROWS = 2000
+_EMBEDDED_AT_ONCE = 512  # texts: so many are lost at most when a run is killed
 
 
 class DocumentWriter:
@@ -56,39 +55,30 @@ class DocumentWriter:
         if not documents:
             return
         vectors = self._embed(documents)
-        blobs = {id(d): self._kb.blobs.put(d.text) for d in documents}
-        sources = {d.source_id for d in documents}
+        blobs = self._kb.blobs.put_all(d.text for d in documents)
         with self._kb.session() as session:
-            keys = dict(
-                session.connection()
-                .execute(select(col(Source.id), col(Source.key)).where(col(Source.id).in_(sources)))
-                .all()
+            rows = session.connection().execute(
+                select(col(Source.id), col(Source.key)).where(
+                    col(Source.id).in_({d.source_id for d in documents})
+                )
             )
+            keys = {source_id or 0: key for source_id, key in rows}
         with self._change() as change:
-            for document in documents:
-                change.replace(document, keys[document.source_id], blobs[id(document)], vectors)
+            change.replace(documents, keys, blobs, vectors)
 
     def remove(self, document_ids: Sequence[int]) -> None:
         """Forget documents with everything derived from them."""
         if not document_ids:
             return
         with self._change() as change:
-            for document_id in document_ids:
-                change.clear(document_id)
-                change.session.connection().execute(delete(Document).where(col(Document.id) == document_id))
+            change.forget(document_ids)
 
-    def announce(self, documents: Sequence[tuple[int, str, str]]) -> None:
-        """Record documents, (source id, path, location), that were found and are yet to be read."""
+    def announce(self, documents: Sequence[Place]) -> None:
+        """Record documents that were found and are yet to be read."""
         if not documents:
             return
         with self._kb.session() as session:
-            new = Document(source_id=0, path="", location="").model_dump(exclude={"id"})
-            for i in range(0, len(documents), _ROWS):
-                rows = [
-                    {**new, "source_id": s, "path": p, "location": at}
-                    for s, p, at in documents[i : i + _ROWS]
-                ]
-                session.connection().execute(insert(Document), rows)
+            Change(session).announce(documents)
             session.commit()
 
     def parsed(self, documents: Sequence[NewDocument], error: str = "") -> None:
@@ -137,8 +127,7 @@ class DocumentWriter:
         if not failures:
             return
         with self._change() as change:
-            for failure in failures:
-                change.fail(*failure)
+            change.fail(failures)
 
     @contextmanager
     def _change(self) -> Iterator[Change]:
@@ -180,7 +169,7 @@ class DocumentWriter:
 def embed_texts(
     kb: KnowledgeBase, embedder: Embedder, texts: dict[str, str], sources: Collection[int]
 ) -> dict[str, bytes]:
-    """Embed `texts` (hash -> text) and keep the vectors: an interrupted run loses none of them.
+    """Embed `texts` (hash -> text) and keep the vectors: what is computed once is not computed again.
 
     All stored text is embedded here. Raises LocalOnly where one of `sources`, which the texts are from, must
     stay on this machine and the model does not; EmbeddingFailed.
@@ -189,16 +178,20 @@ def embed_texts(
         return {}
     with kb.session() as session:
         keep_local(session, embedder, sources)
-    hashes = sorted(texts, key=lambda h: (len(texts[h]), h))  # batches of similar length waste no padding
-    vectors = embedder.embed([texts[h] for h in hashes])
-    fresh = {h: vectors[i].astype("<f4").tobytes() for i, h in enumerate(hashes)}
-    with kb.session() as session:
-        session.connection().execute(
-            insert(Embedding).prefix_with("OR IGNORE"),
-            [{"text_hash": h, "model": embedder.model_id, "vector": v} for h, v in fresh.items()],
-        )
-        session.commit()
-    return fresh
+    hashes = sorted(texts, key=lambda h: (len(texts[h]), h))  # similar lengths together waste no padding
+    found: dict[str, bytes] = {}
+    for i in range(0, len(hashes), _EMBEDDED_AT_ONCE):
+        part = hashes[i : i + _EMBEDDED_AT_ONCE]
+        vectors = embedder.embed([texts[h] for h in part])
+        fresh = {h: vector.astype("<f4").tobytes() for h, vector in zip(part, vectors, strict=True)}
+        with kb.session() as session:
+            session.connection().execute(
+                insert(Embedding).prefix_with("OR IGNORE"),
+                [{"text_hash": h, "model": embedder.model_id, "vector": v} for h, v in fresh.items()],
+            )
+            session.commit()
+        found |= fresh
+    return found
 
 
 def keep_local(session: Session, embedder: Embedder, sources: Collection[int]) -> None:
@@ -220,7 +213,7 @@ def keep_local(session: Session, embedder: Embedder, sources: Collection[int]) -
 def sources_of(session: Session, hashes: Sequence[str]) -> set[int]:
     """The ids of the sources whose passages have these text hashes."""
     found: set[int] = set()
-    for part in _parts(hashes):
+    for part in parts(hashes):
         rows = session.connection().execute(
             select(col(Document.source_id))
             .join(Chunk, col(Chunk.document_id) == col(Document.id))
@@ -234,7 +227,7 @@ def sources_of(session: Session, hashes: Sequence[str]) -> set[int]:
 
 def _cached(session: Session, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for part in _parts(hashes):
+    for part in parts(hashes):
         rows = session.connection().execute(
             select(col(Embedding.text_hash), col(Embedding.vector)).where(
                 col(Embedding.model) == model, col(Embedding.text_hash).in_(part)
@@ -242,11 +235,6 @@ def _cached(session: Session, model: str, hashes: Sequence[str]) -> dict[str, by
         )
         found.update((h, v) for h, v in rows)
     return found
-
-
-def _parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    for i in range(0, len(items), _IN_CLAUSE):
-        yield items[i : i + _IN_CLAUSE]
 
 
 def expected_vectors(connection: Connection) -> dict[str, tuple[int, int]]:

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +39,7 @@ _LIMITS = (
 _SAMPLES = 32
 _SAMPLE_BYTES = 1 << 16
 _BATCH = 32  # texts, of sentence-transformers
-_BATCH_TOKENS = 2048  # of onnxruntime: larger batches leave the cache
+_BATCH_TOKENS = 512  # of onnxruntime: larger batches leave the cache and pad more
 
 
 class Embedder(Protocol):
@@ -173,24 +174,23 @@ class OnnxEmbedder(FolderModel):
 
         if not texts:
             return np.empty((0, 0), dtype=np.float32)
-        # Waking other threads costs a query more than they save, much more on a busy machine.
-        session = self._one_thread if len(texts) == 1 else self._all_threads
         tokens = [self._window(e.ids) for e in self._tokenizer.encode_batch_fast([_clean(t) for t in texts])]
-        vectors: Vectors | None = None
-        for batch in _batches([len(ids) for ids in tokens]):
-            ids = np.zeros((len(batch), max(len(tokens[i]) for i in batch)), dtype=np.int64)
-            mask = np.zeros_like(ids)
-            for row, i in enumerate(batch):
-                ids[row, : len(tokens[i])] = tokens[i]
-                mask[row, : len(tokens[i])] = 1
-            try:
-                sums = session.run(["sums"], {"ids": ids, "mask": mask})[0]
-            except Exception as error:  # the runtime's errors have no common base of their own
-                raise EmbeddingFailed(f"the embedding model failed: {error}") from error
-            if vectors is None:
-                vectors = np.empty((len(texts), sums.shape[1]), dtype=np.float32)
-            vectors[batch] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
-        assert vectors is not None
+        batches = list(_batches([len(ids) for ids in tokens]))
+        session = self._session  # made before there are threads
+
+        def run(batch: Sequence[int]) -> Vectors:
+            return _sums(session, [tokens[i] for i in batch])
+
+        # A thread for each batch: to share one out among threads costs more, for a query even than it saves.
+        if len(batches) == 1:
+            sums = [run(batches[0])]
+        else:
+            with ThreadPoolExecutor(_cores()) as pool:
+                # The longest first, so that no thread is left with one at the end.
+                sums = list(pool.map(run, reversed(batches)))[::-1]
+        vectors = np.empty((len(texts), sums[0].shape[1]), dtype=np.float32)
+        for batch, found in zip(batches, sums, strict=True):
+            vectors[batch] = found / np.linalg.norm(found, axis=1, keepdims=True)
         return vectors
 
     def _window(self, ids: list[int]) -> list[int]:
@@ -199,21 +199,35 @@ class OnnxEmbedder(FolderModel):
         return ids if len(ids) <= window else [*ids[: window - 1], ids[-1]]
 
     @cached_property
-    def _one_thread(self) -> Any:
-        return self._session(1)
-
-    @cached_property
-    def _all_threads(self) -> Any:
-        return self._session(0)
-
-    def _session(self, threads: int) -> Any:
+    def _session(self) -> Any:
         try:
-            return open_session(self._graph, self._weights, self._names, threads=threads)
+            return open_session(self._graph, self._weights, self._names)
         except Exception as error:
             raise EmbeddingFailed(
                 f"onnxruntime does not load the embedding model {self.folder}: {_why(error)}",
                 "reinstall onnxruntime, or remove it to have sentence-transformers compute",
             ) from error
+
+
+def _sums(session: Any, tokens: Sequence[Sequence[int]]) -> Vectors:
+    """What the graph computes of texts: (len(tokens), dimension). Raises EmbeddingFailed."""
+    import numpy as np
+
+    ids = np.zeros((len(tokens), max(map(len, tokens))), dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, of_text in enumerate(tokens):
+        ids[row, : len(of_text)] = of_text
+        mask[row, : len(of_text)] = 1
+    try:
+        sums: Vectors = session.run(["sums"], {"ids": ids, "mask": mask})[0]
+    except Exception as error:  # the runtime's errors have no common base of their own
+        raise EmbeddingFailed(f"the embedding model failed: {error}") from error
+    return sums
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

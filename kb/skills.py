@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,24 +61,28 @@ def previous_state(session: Session, source_id: int, path: str) -> dict[str, Any
     }
 
 
-def write_skill(
-    session: Session, document_id: int, skill: NewSkill | None, previous: dict[str, Any] | None = None
-) -> None:
-    """Store the skill of a document (None removes it). The version grows when the digest changed.
+def remove_skills(session: Session, document_ids: Sequence[int]) -> None:
+    """Remove the skills of documents."""
+    connection = session.connection()
+    held = select(col(Skill.id)).where(col(Skill.document_id).in_(document_ids))
+    connection.execute(delete(SkillEvidence).where(col(SkillEvidence.skill_id).in_(held)))
+    connection.execute(delete(Skill).where(col(Skill.document_id).in_(document_ids)))
+
+
+def write_skill(session: Session, document_id: int, skill: NewSkill, previous: dict[str, Any] | None) -> None:
+    """Store the skill of a document that has none. The version grows when the digest is not the `previous`.
 
     Raises SkillInvalid when another document already has a skill of this name.
     """
-    connection = session.connection()
-    held = select(col(Skill.id)).where(col(Skill.document_id) == document_id)
-    connection.execute(delete(SkillEvidence).where(col(SkillEvidence.skill_id).in_(held)))
-    connection.execute(delete(Skill).where(col(Skill.document_id) == document_id))
-    if skill is None:
-        return
-    taken = connection.execute(
-        select(col(Document.location))
-        .join(Skill, col(Skill.document_id) == col(Document.id))
-        .where(col(Skill.name) == skill.name)
-    ).scalar()
+    taken = (
+        session.connection()
+        .execute(
+            select(col(Document.location))
+            .join(Skill, col(Skill.document_id) == col(Document.id))
+            .where(col(Skill.name) == skill.name)
+        )
+        .scalar()
+    )
     if taken is not None:
         raise SkillInvalid(f"a skill named {skill.name!r} exists already in {taken}", "rename one of the two")
     version = 1

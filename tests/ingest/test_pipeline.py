@@ -59,6 +59,42 @@ def test_only_what_changed_is_embedded(kb: KnowledgeBase, corpus: Path, embedder
     assert kb.query("fresh words").hits[0].citation == "guides/tiling.md:9-11 § Tiling › New part"
 
 
+def test_nothing_is_embedded_twice(kb: KnowledgeBase, tmp_path: Path, embedder: Any) -> None:
+    """Whether a text comes back in its file, in another one, in a later batch, or in a later run."""
+    root = tmp_path / "many"
+    root.mkdir()
+    for i in range(600):  # several batches
+        (root / f"{i:03}.md").write_text(f"# Page\n\nText {i % 400}.\n\n# Page\n\nText {i % 400}.\n")
+    ingest_paths(kb, [root])
+    ingest_paths(kb, [root], scope="cpu")
+    (root / "000.md").write_text("# Page\n\nText 7.\n\n# Page\n\nText 1000.\n")
+    (root / "001.md").rename(root / "moved.md")
+    assert counts(ingest_paths(kb, [root])) == (1, 1, 598, 1)
+    with kb.session() as session:
+        passages = set(session.exec(select(Passage.text)))
+    assert len(passages) == 401
+    assert len(embedder.embedded) == len(set(embedder.embedded)) == 401
+
+
+def test_vectors_of_a_long_document_outlive_a_run_that_was_stopped(
+    kb: KnowledgeBase, tmp_path: Path, embedder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "long.md").write_text("".join(f"# Part {i}\n\nText {i}.\n\n" for i in range(1500)))
+    embed, embedded = embedder.embed, embedder.embedded
+
+    def stopped(texts: Any) -> Any:
+        if len(embedded) > 1000:
+            raise KeyboardInterrupt
+        return embed(texts)
+
+    monkeypatch.setattr(embedder, "embed", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        ingest_paths(kb, [tmp_path / "long.md"])
+    monkeypatch.setattr(embedder, "embed", embed)
+    assert counts(ingest_paths(kb, [tmp_path / "long.md"])) == (1, 0, 0, 0)
+    assert len(embedded) == len(set(embedded)) == 1500
+
+
 def test_vanished_files_are_forgotten(kb: KnowledgeBase, corpus: Path) -> None:
     ingest_paths(kb, [corpus])
     (corpus / "guides" / "tiling.md").unlink()

@@ -65,6 +65,6 @@ def test_truncated_blob_is_repaired_by_storing_it_again(tmp_path: Path) -> None:
 def test_blob_and_its_folder_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[Path] = []
     monkeypatch.setattr("os.fsync", lambda fd: flushed.append(Path(f"/proc/self/fd/{fd}").readlink()))
-    digest = BlobStore(tmp_path).put(b"abc")
-    assert flushed[0].suffix == ".partial"
-    assert flushed[1:] == [tmp_path / digest[:2], tmp_path]
+    first, second = BlobStore(tmp_path).put_all([b"abc", b"abcd"])
+    assert {p.suffix for p in flushed[:2]} == {".partial"}
+    assert sorted(flushed[2:]) == [tmp_path, *sorted(tmp_path / d[:2] for d in (first, second))]

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kb import embedding
 from kb.bert import NotExpressible, read_config, read_weights
 from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, load_embedder, open_model
 
@@ -66,6 +67,23 @@ def test_a_text_has_one_vector_whatever_it_is_embedded_with(bundled: OnnxEmbedde
     alone = np.concatenate([bundled.embed([text]) for text in VARIED])
     assert np.allclose(together, alone, atol=1e-5)
     assert np.allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
+
+
+def test_texts_are_computed_beside_others_of_their_length(
+    bundled: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[list[int]] = []
+    compute = embedding._sums
+
+    def recorded(session: object, tokens: list[list[int]]) -> object:
+        shapes.append([len(t) for t in tokens])
+        return compute(session, tokens)
+
+    monkeypatch.setattr(embedding, "_sums", recorded)
+    bundled.embed([f"{i} " * (1 + i * 37 % 200) for i in range(100)])
+    shown = sum(map(sum, shapes))
+    assert sum(map(len, shapes)) == 100
+    assert sum(len(batch) * max(batch) for batch in shapes) < 1.05 * shown  # a padded batch of all: 1.9
 
 
 def test_no_text_has_no_vector(bundled: OnnxEmbedder) -> None:
