@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from ingest.document import FileContent, LoadedDocument, LoadedSection, Loader
-from ingest.loaders.rst import inline
-from ingest.loaders.rst.includes import Includes, SourceFolder, named_files
+from ingest.loaders.rst import inline, sphinx
+from ingest.loaders.rst.includes import Includes, Refused, SourceFolder, named_files
 from ingest.loaders.rst.lines import numbered, strip_blank
 from ingest.loaders.rst.scanner import Scanner
 
@@ -20,7 +20,7 @@ class RstLoader(Loader):
     """One section per heading and per documented API object; tables as Markdown, code between fences."""
 
     name = "rst"
-    version = 2
+    version = 3
     priority = 45
 
     def accepts(self, file: FileContent) -> bool:
@@ -30,7 +30,9 @@ class RstLoader(Loader):
 
     def load(self, file: FileContent) -> LoadedDocument:
         folder = SourceFolder(file.path, file.root or file.path)
-        scanner = Scanner(inline.definitions(file.text), Includes(folder))
+        definitions = sphinx.definitions(folder)
+        definitions.add(file.text)
+        scanner = Scanner(definitions, Includes(folder))
         scanner.scan(numbered(file.text))
         notes = [*file.notes, *scanner.files.problems]
         if scanner.unknown:
@@ -54,4 +56,8 @@ class RstLoader(Loader):
         )
 
     def dependencies(self, path: Path, root: Path) -> list[Path]:
-        return named_files(path, root)
+        folder = SourceFolder(path, root)
+        try:
+            return sorted({*named_files(folder.read(path), path, folder), *sphinx.files(folder)})
+        except Refused:
+            return []

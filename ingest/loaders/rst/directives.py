@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 
-from ingest.loaders.rst import inline, objects, tables
+from ingest.loaders.rst import objects, tables
 from ingest.loaders.rst.lines import Line, dedent, fenced
 from ingest.loaders.rst.scanner import Directive, Scanner
 
@@ -89,7 +89,7 @@ def run(scanner: Scanner, d: Directive) -> None:
 def _titled(scanner: Scanner, d: Directive, title: str, first: list[Line]) -> None:
     """The title in bold, then the text."""
     if title:
-        text = inline.substitute(title, scanner.substitutions)
+        text = scanner.definitions.apply(title)
         scanner.emit(d.place.at(""))
         scanner.emit(d.place.at(text if "*" in text or "`" in text else f"**{text}**"), d.prefix)
     scanner.scan(first, d.prefix, nested=True)
@@ -107,7 +107,7 @@ def _code(scanner: Scanner, d: Directive) -> None:
 
 def _caption(scanner: Scanner, d: Directive, text: str) -> None:
     if text:
-        scanner.emit_all([d.place.at(inline.substitute(text, scanner.substitutions))], d.prefix)
+        scanner.emit_all([d.place.at(scanner.definitions.apply(text))], d.prefix)
 
 
 def _math(scanner: Scanner, d: Directive) -> None:

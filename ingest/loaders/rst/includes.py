@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ingest.document import FileContent
 from ingest.errors import Unreadable
-from ingest.loaders.rst import inline
 from ingest.loaders.rst.lines import Line, all_at, fenced
 from ingest.reading import decode, read_bytes
 
@@ -59,6 +58,11 @@ class SourceFolder:
             if (folder / "conf.py").is_file() or folder == self.root:
                 return folder if folder.is_relative_to(self.root) else self.root
         return self.root
+
+    def configuration(self) -> Path | None:
+        """The `conf.py` of Sphinx that the document belongs to."""
+        file = self._top(self.path) / "conf.py"
+        return file if file.is_file() and file.resolve().is_relative_to(self.root) else None
 
     def read(self, file: Path) -> str:
         """Its text. Raises Refused."""
@@ -120,7 +124,7 @@ class Includes:
             if file in self._stack:
                 raise Refused(f"{d.argument}: includes itself")
             text = self._folder.read(file)
-            scanner.substitutions.update(inline.definitions(text))
+            scanner.definitions.add(text)
             if self._folder.is_document(file):
                 scanner.emit_all([d.place.at(f"Included here: {d.argument}")], d.prefix)
                 return
@@ -141,19 +145,18 @@ class Includes:
         self.problems.append(f"line {place.first}: {refusal}")
 
 
-def named_files(path: Path, root: Path) -> list[Path]:
-    """What the document at `path` is made from besides itself, included files of included files too.
+def named_files(text: str, by: Path, folder: SourceFolder) -> list[Path]:
+    """What the file `by` with this text is made from besides itself, included files of included files too.
 
     Only files inside the source; they need not exist.
     """
-    folder = SourceFolder(path, root)
     found: dict[Path, None] = {}
 
     def visit(text: str, by: Path) -> None:
         for match in [*_NAMED.finditer(text), *_FILE_OPTION.finditer(text)]:
             try:
                 file = folder.find(match[1], by)
-                if file == path.resolve() or file in found:
+                if file == folder.path.resolve() or file in found:
                     continue
                 found[file] = None
                 if match.re is _NAMED and "literal" not in match[0]:
@@ -161,10 +164,7 @@ def named_files(path: Path, root: Path) -> list[Path]:
             except Refused:
                 continue
 
-    try:
-        visit(folder.read(path), path)
-    except Refused:
-        return []
+    visit(text, by)
     return sorted(found)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
+_MAX_NESTING = 4  # of definitions in definitions
+_MAX_CHARACTERS = 2000  # of what one stands for
 _ROLE = re.compile(r":(?:[A-Za-z][\w+.-]*:)*[A-Za-z][\w+.-]*:`([^`]+)`")
+_NAMED_ROLE = re.compile(r":([A-Za-z][\w+.-]*):`([^`]+)`")
 _LITERAL = re.compile(r"``(.+?)``")
 _LINK = re.compile(r"`([^`]+?)(?:\s*<[^<>`]*>)?`_{0,2}(?!\w)")
 _TARGET = re.compile(r"^(.+?)\s*<[^<>]*>$", re.DOTALL)
@@ -39,14 +43,50 @@ def _shown(content: str) -> str:
     return titled[1] if titled else content.lstrip("~!")
 
 
-def substitute(text: str, definitions: dict[str, str]) -> str:
-    """Replace `|name|` outside literals where `name` is defined; names are compared as docutils does."""
-    if "|" not in text or not definitions:
-        return text
-    pieces = re.split(r"(``.+?``)", text)
-    for i in range(0, len(pieces), 2):
-        pieces[i] = _SUBSTITUTION.sub(lambda m: definitions.get(_key(m[1]), m[0]), pieces[i])
-    return "".join(pieces)
+@dataclass
+class Definitions:
+    """What `|name|` stands for (names as docutils compares them), and roles that stand for addresses: for
+    each its address and caption, in which `%s` is the role's text; without a caption the address is shown.
+    """
+
+    words: dict[str, str] = field(default_factory=dict)
+    links: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+
+    def add(self, text: str) -> None:
+        """All substitution definitions of a text, wherever they stand."""
+        self.words |= definitions(text)
+
+    def apply(self, text: str) -> str:
+        """A line with what is defined put in place, but for literals."""
+        words, links = "|" in text and self.words, ":`" in text and self.links
+        if not words and not links:
+            return text
+        pieces = re.split(r"(``.+?``)", text)
+        for i in range(0, len(pieces), 2):
+            if words:
+                pieces[i] = _SUBSTITUTION.sub(lambda m: self._words(m[1], m[0]), pieces[i])
+            if links:
+                pieces[i] = _NAMED_ROLE.sub(lambda m: self._link(m[1], m[2], m[0]), pieces[i])
+        return "".join(pieces)
+
+    def _words(self, name: str, otherwise: str) -> str:
+        """Definitions may use one another; those that grow without end are cut off."""
+        text = self.words.get(key(name), otherwise)
+        for _ in range(_MAX_NESTING):
+            if "|" not in text or len(text) > _MAX_CHARACTERS:
+                break
+            text = _SUBSTITUTION.sub(lambda m: self.words.get(key(m[1]), m[0]), text)
+        return text[:_MAX_CHARACTERS]
+
+    def _link(self, role: str, content: str, otherwise: str) -> str:
+        if role not in self.links:
+            return otherwise
+        address, caption = self.links[role]
+        titled = re.match(r"(.+?)\s*<([^<>]*)>$", content)
+        target = titled[2] if titled else content
+        address = address.replace("%s", target)
+        shown = titled[1] if titled else caption.replace("%s", target) if caption else ""
+        return f"`{shown} <{address}>`_" if shown else address
 
 
 _DEFINITION = re.compile(r"^\s*\.\. \|([^|]+)\|\s+(replace|unicode|image|raw|date)::\s*(.*)$")
@@ -75,11 +115,12 @@ def definitions(text: str) -> dict[str, str]:
             value = alt
         elif match[2] in ("raw", "date"):
             value = ""
-        found[_key(match[1])] = value
+        found[key(match[1])] = value
     return found
 
 
-def _key(name: str) -> str:
+def key(name: str) -> str:
+    """A name as docutils compares it."""
     return " ".join(name.split()).lower()
 
 

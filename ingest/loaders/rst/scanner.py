@@ -66,11 +66,11 @@ class Directive:
 class Scanner:
     """Collects the sections of one document in `sections`; `unknown` counts what was not understood."""
 
-    def __init__(self, substitutions: dict[str, str], files: Includes) -> None:
+    def __init__(self, definitions: inline.Definitions, files: Includes) -> None:
         self.files = files
         self.sections: list[Section] = [Section("")]
         self.unknown: Counter[str] = Counter()
-        self.substitutions = substitutions
+        self.definitions = definitions
         self.module = ""
         self.title = ""
         self._levels: list[str] = []
@@ -172,7 +172,7 @@ class Scanner:
             return i + 1  # a transition
         if bare == "::":
             return self._literal(lines, i, line.indent, prefix)
-        self.emit(line.at(inline.substitute(line.text, self.substitutions)), prefix)
+        self.emit(line.at(self.definitions.apply(line.text)), prefix)
         if bare.endswith("::") and (i + 1 >= len(lines) or lines[i + 1].blank):
             return self._literal(lines, i, _text_column(line), prefix)
         return i + 1
@@ -203,7 +203,7 @@ class Scanner:
         if style not in self._levels:
             self._levels.append(style)
         level = self._levels.index(style)
-        text = inline.substitute(text, self.substitutions)
+        text = self.definitions.apply(text)
         name = inline.plain(text).strip()
         self.title = self.title or name
         deeper = bool(self._path) and level > self._path[-1][0]
@@ -255,7 +255,7 @@ class Scanner:
         elif _SUBSTITUTION.match(bare):
             pass  # applied where it is used
         elif note:
-            self.emit(line.at(inline.substitute(f"[{note[1]}] {note[2]}", self.substitutions)), prefix)
+            self.emit(line.at(self.definitions.apply(f"[{note[1]}] {note[2]}")), prefix)
             self.scan(dedent(body), prefix + "  ", nested=True)
         elif directive:
             from ingest.loaders.rst.directives import run
