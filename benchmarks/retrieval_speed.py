@@ -9,11 +9,14 @@ Chroma is built only where the visible tenth is larger than `--exact` passages.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sqlalchemy import insert
@@ -25,57 +28,66 @@ from kb.tables import Chunk, Document, Embedding, Passage, Section, Source, Vect
 SCOPES = [f"vendor{i}" for i in range(10)]
 WORDS = 30_000  # of the vocabulary
 LENGTH = 120  # words of a chunk
-BLOCK = 2000  # chunks of a document and transaction
+CHUNKS = 20  # of a document
+BATCH = 1000  # chunks of a transaction, all of one scope
 
 
 def fill(kb: KnowledgeBase, chunks: int) -> None:
     """Rows as ingestion would leave them, but for vectors that mean nothing."""
     rng = np.random.default_rng(0)
     share = np.cumsum(1 / np.arange(1, WORDS + 1))
+    vocabulary = np.array([f"w{i}q" for i in range(WORDS)])
     dimension = len(kb.embedder.embed(["x"])[0])
     with kb.session() as session:
         session.add(Source(id=1, key="synthetic", name="synthetic", root="/synthetic"))
         session.commit()
-    for block in range(0, chunks, BLOCK):
-        number = block // BLOCK
-        scope = SCOPES[number % len(SCOPES)]
-        size = min(BLOCK, chunks - block)
-        words = np.searchsorted(share, rng.random((size, LENGTH)) * share[-1])
-        vectors = rng.standard_normal((size, dimension)).astype("<f4")
+    for start in range(0, chunks, BATCH):
+        pks = range(start + 1, min(start + BATCH, chunks) + 1)
+        scope = SCOPES[start // BATCH % len(SCOPES)]
+        words = vocabulary[np.searchsorted(share, rng.random((len(pks), LENGTH)) * share[-1])]
+        vectors = rng.standard_normal((len(pks), dimension)).astype("<f4")
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        key = [f"{block + i:064x}" for i in range(size)]
-        path = f"{number}.md"
-        document = Document(
-            id=number + 1, source_id=1, path=path, location=path, state="embedded", scope=scope
-        )
-        section = Section(
-            id=number + 1, document_id=number + 1, ordinal=0, heading_path="H", start_line=1, end_line=BLOCK
-        )
-        common = {"document_id": number + 1, "section_id": number + 1, "scope": scope, "kind": "document"}
-        rows = [
-            {"pk": block + i, "id": key[i], "ordinal": i, "breadcrumb": path, "start_line": i, "end_line": i,
-             "text": " ".join(f"w{w}q" for w in words[i])} | common
-            for i in range(size)
-        ]  # fmt: skip
+        rows = _rows(kb.embedder.model_id, scope, pks, words, vectors)
         partition = partition_of("document", scope)
-        passages = [
-            {"id": key[i], "chunk_pk": block + i, "partition": partition, "ordinal": 0, "text": "",
-             "text_hash": key[i]}
-            for i in range(size)
-        ]  # fmt: skip
-        model = kb.embedder.model_id
-        cached = [{"text_hash": key[i], "model": model, "vector": vectors[i].tobytes()} for i in range(size)]
         with kb.session() as session:
-            session.add(document)
-            session.flush()
-            session.add(section)
-            session.flush()
-            for table, content in ((Chunk, rows), (Passage, passages), (Embedding, cached)):
+            # What a crash leaves of this store is of no use to anybody.
+            session.connection().exec_driver_sql("PRAGMA synchronous=OFF")
+            session.connection().exec_driver_sql("PRAGMA cache_size=-400000")
+            for table, content in rows.items():
                 session.connection().execute(insert(table), content)
             state = session.get(VectorIndexState, partition) or VectorIndexState(partition=partition)
-            state.generation, state.count = state.generation + 1, state.count + size
+            state.generation, state.count = state.generation + 1, state.count + len(pks)
             session.add(state)
             session.commit()
+
+
+def _rows(
+    model: str, scope: str, pks: Sequence[int], words: Any, vectors: Any
+) -> dict[Any, list[dict[str, Any]]]:
+    """The rows of each table. Keys are hashes: rows that belong together lie apart in their indexes."""
+    rows: dict[Any, list[dict[str, Any]]] = {t: [] for t in (Document, Section, Chunk, Passage, Embedding)}
+    plain = Document(source_id=1, path="", location="", state="embedded", scope=scope).model_dump()
+    for i, pk in enumerate(pks):
+        number, ordinal = divmod(pk - 1, CHUNKS)
+        at, path = number + 1, f"{scope}/{number}.md"
+        if not ordinal:
+            rows[Document].append(plain | {"id": at, "path": path, "location": f"/synthetic/{path}"})
+            rows[Section].append(
+                {"id": at, "document_id": at, "ordinal": 0, "heading_path": "H", "start_line": 1,
+                 "end_line": CHUNKS}
+            )  # fmt: skip
+        key = hashlib.sha256(str(pk).encode()).hexdigest()
+        rows[Chunk].append(
+            {"pk": pk, "id": key, "document_id": at, "section_id": at, "ordinal": ordinal, "scope": scope,
+             "kind": "document", "breadcrumb": path, "text": " ".join(words[i]), "start_line": ordinal + 1,
+             "end_line": ordinal + 1}
+        )  # fmt: skip
+        rows[Passage].append(
+            {"id": key, "chunk_pk": pk, "partition": partition_of("document", scope), "ordinal": 0,
+             "text": "", "text_hash": key}
+        )  # fmt: skip
+        rows[Embedding].append({"text_hash": key, "model": model, "vector": vectors[i].tobytes()})
+    return rows
 
 
 def measure(kb: KnowledgeBase, queries: int, target: str | None) -> dict[str, object]:

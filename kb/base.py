@@ -157,10 +157,10 @@ class KnowledgeBase:
         return "chroma", self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
 
     def _repair(self) -> None:
-        from kb import lexical
+        from kb import lexical_index
 
         with self.session() as session:
-            problem = lexical.problem(session)
+            problem = lexical_index.problem(session.connection())
         if problem is not None:
             self.rebuild_lexical(problem)
         if self.expected_vectors():  # an empty knowledge base needs neither index nor model
@@ -169,12 +169,13 @@ class KnowledgeBase:
                 self.rebuild_vectors(problem)
 
     def rebuild_lexical(self, reason: str) -> None:
-        """Make the lexical index anew from the database, and say so."""
-        from kb import lexical
+        """Make the lexical index anew from the database, all of it or nothing, and say so."""
+        from kb import lexical_index
 
         self.notice(f"the lexical index {reason}; rebuilding it from the database")
         with self.session() as session:
-            lexical.rebuild(session)
+            session.connection().exec_driver_sql("BEGIN IMMEDIATE")
+            lexical_index.rebuild(session.connection())
             session.commit()
 
     def rebuild(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import bindparam, delete, func, insert, select, update
 from sqlmodel import col
 
+from kb import lexical_index
 from kb.skills import NewSkill, previous_state, remove_skills, write_skill
 from kb.tables import (
     UNFINISHED,
@@ -108,6 +109,7 @@ class Change:
         self.session = session
         self.removed: dict[str, set[str]] = defaultdict(set)  # partition -> passage ids
         self.added: dict[str, dict[str, bytes]] = defaultdict(dict)  # partition -> passage id -> vector
+        self._rewritten: set[str] = set()  # partitions whose chunks were touched
 
     def emptied(self, documents: Sequence[Place]) -> list[int]:
         """The ids of documents of which only the rows are left; made where there were none."""
@@ -156,6 +158,7 @@ class Change:
         """Remove what documents were cut into, and their skills and traces, but not the documents' rows."""
         connection = self.session.connection()
         for part in parts(document_ids):
+            self._rewritten |= {partition_of(*held) for held in self._held(part)}
             chunks = select(col(Chunk.pk)).where(col(Chunk.document_id).in_(part))
             passages = select(col(Passage.id), col(Passage.partition)).where(
                 col(Passage.chunk_pk).in_(chunks)
@@ -174,6 +177,15 @@ class Change:
         for part in parts(document_ids):
             self.session.connection().execute(delete(Document).where(col(Document.id).in_(part)))
 
+    def _held(self, document_ids: Sequence[int]) -> set[tuple[str, str]]:
+        """Kind and scope of the chunks of documents."""
+        rows = self.session.connection().execute(
+            select(col(Chunk.kind), col(Chunk.scope))
+            .where(col(Chunk.document_id).in_(document_ids))
+            .distinct()
+        )
+        return {(kind, scope) for kind, scope in rows}
+
     def rescope(self, document_ids: Sequence[int], scope: str, vectors: dict[str, bytes]) -> None:
         """`vectors` by text hash, of every passage of the documents."""
         connection = self.session.connection()
@@ -182,6 +194,9 @@ class Change:
             .where(col(Document.id).in_(document_ids))
             .values(scope=scope, inferred="", updated=now())
         )
+        for kind, before in self._held(document_ids):
+            lexical_index.ensure(connection, kind, scope)
+            self._rewritten |= {partition_of(kind, before), partition_of(kind, scope)}
         connection.execute(update(Chunk).where(col(Chunk.document_id).in_(document_ids)).values(scope=scope))
         connection.execute(update(Skill).where(col(Skill.document_id).in_(document_ids)).values(scope=scope))
         rows = connection.execute(
@@ -265,6 +280,9 @@ class Change:
                 }
                 for i, c in enumerate(document.chunks)
             )  # fmt: skip
+        for kind, scope in {(row["kind"], row["scope"]) for row in rows}:
+            lexical_index.ensure(connection, kind, scope)
+            self._rewritten.add(partition_of(kind, scope))
         chunk_pks = _insert_returning(connection, Chunk, col(Chunk.pk), rows)
         passages = []
         for chunk, row, chunk_pk in zip(chunks, rows, chunk_pks, strict=True):
@@ -286,7 +304,9 @@ class Change:
             connection.execute(insert(Passage), passages)
 
     def bump(self) -> None:
+        """Record what the indexes must hold from now on."""
         connection = self.session.connection()
+        lexical_index.settle(connection, sorted(self._rewritten))
         touched = {p for side in (self.removed, self.added) for p, ids in side.items() if ids}
         for partition in sorted(touched):
             count = connection.execute(

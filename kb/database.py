@@ -12,7 +12,7 @@ from kb.locks import file_lock
 from kb.migrations import HEAD
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
 _MAGIC = b"SQLite format 3\x00"
 
@@ -109,6 +109,20 @@ def _migrate(engine: Engine, path: Path) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def fetch_all(connection: Connection, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
+    """Rows as plain tuples, for thousands of them: SQLAlchemy's row objects cost more than the query.
+
+    Raises what other statements raise.
+    """
+    cursor = connection.exec_driver_sql(statement, parameters).cursor
+    assert cursor is not None
+    try:
+        return list(cursor.fetchall())
+    except sqlite3.DatabaseError as error:  # in a later row than the first
+        typed = classify(error, Path(str(connection.engine.url.database)))
+        raise error if typed is None else typed from error
 
 
 def _damaged(path: Path, why: str) -> StoreDamaged:

@@ -12,11 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
-from sqlmodel import col
-
+from kb.database import fetch_all
 from kb.errors import IndexUnavailable
-from kb.tables import Embedding, Passage
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -116,12 +113,13 @@ class ExactSearch:
 def _vectors(connection: Connection, model: str, partition: str) -> tuple[list[str], Vectors]:
     import numpy as np
 
-    rows = connection.execute(
-        select(col(Passage.id), col(Embedding.vector))
-        .join(Embedding, col(Embedding.text_hash) == col(Passage.text_hash))
-        .where(col(Passage.partition) == partition, col(Embedding.model) == model)
-        .order_by(col(Passage.id))
-    ).all()
+    rows = fetch_all(
+        connection,
+        "SELECT passage.id, embedding.vector FROM passage JOIN embedding USING (text_hash)"
+        ' WHERE passage."partition" = ? AND embedding.model = ?',
+        (partition, model),
+    )
+    rows.sort(key=lambda row: row[0])  # SQL would drag the vectors through its sorter
     ids, blobs = [row[0] for row in rows], [row[1] for row in rows]
     if len({len(blob) for blob in blobs}) > 1:
         raise IndexUnavailable(

@@ -1,16 +1,18 @@
-"""Lexical retrieval: BM25 over chunks (SQLite FTS5), filtered by scope and kind in one statement."""
+"""Lexical retrieval: BM25 over chunks (SQLite FTS5), in the partitions that may be seen and in no others."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, text
-from sqlalchemy.exc import DatabaseError
+from kb.database import fetch_all
+from kb.lexical_index import table_of
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
     from sqlmodel import Session
 
 _WORD = re.compile(r"[^\W_]+(?:[._:][^\W_]+|_)*", re.UNICODE)
@@ -46,99 +48,118 @@ def terms_of(query: str) -> list[str]:
 
 def match_expression(terms: Sequence[str]) -> str:
     """An FTS5 expression that cannot be malformed: quoted strings, any of which may match."""
-    return " OR ".join('"' + t.replace('"', '""') + '"' for t in terms)
+    return " OR ".join(map(_phrase, terms))
+
+
+def _phrase(term: str) -> str:
+    return '"' + term.replace('"', '""') + '"'
 
 
 HEADING_WEIGHT = 1.0
+# What may be scored in one partition. With so few postings every term is; of a larger partition the rarest
+# terms choose the chunks, and commoner ones count for those only, once. A posting costs a microsecond.
+POSTINGS = 10_000
 
 
 def search(
-    session: Session,
-    terms: Sequence[str],
-    *,
-    scopes: Sequence[str] | None,
-    kinds: Sequence[str] | None,
-    limit: int,
+    session: Session, terms: Sequence[str], partitions: Mapping[str, int], *, limit: int
 ) -> list[LexicalHit]:
-    """The best `limit` chunks for `terms` among `scopes` and `kinds` (None: all), best first; ties by id.
+    """The best `limit` chunks for `terms` among `partitions` (name -> number of chunks), best first.
 
-    Scope and kind are in the index as well: it skips what is out of scope instead of scoring it. Words of one
-    label may be in another (`nvidia`, `nvidia:sm_90`), so that the columns have the last word.
+    A term weighs what its frequency in all of `partitions` together says, wherever it is found: scores of
+    different partitions compare. Which of equal chunks are among the best is decided by their ids.
     """
-    if not terms or scopes == [] or kinds == []:
+    import numpy as np
+
+    if not terms or limit < 1:
         return []
-    match = "{breadcrumb text} : (" + match_expression(terms) + ")"
-    where = ["chunk_fts MATCH :match"]
-    filters = {"scope": scopes, "kind": kinds}
-    given = {column: list(labels) for column, labels in filters.items() if labels is not None}
-    for column, labels in given.items():
-        if all(_WORD.search(label) for label in labels):  # a phrase without a word matches nothing
-            match = f"{column} : ({match_expression(labels)}) AND {match}"
-        where.append(f"chunk.{column} IN :{column}")
-    statement = text(
-        f"""
-        SELECT chunk.pk, -bm25(chunk_fts, :heading_weight, 1.0, 0.0, 0.0) AS score
-        FROM chunk_fts JOIN chunk ON chunk.pk = chunk_fts.rowid
-        WHERE {" AND ".join(where)} ORDER BY score DESC, chunk.id LIMIT :limit
-        """
-    ).bindparams(*(bindparam(column, expanding=True) for column in given))
-    rows = session.connection().execute(
-        statement, {"match": match, "limit": limit, "heading_weight": HEADING_WEIGHT, **given}
-    )
-    return [LexicalHit(pk, score) for pk, score in rows]
+    connection = session.connection()
+    frequencies = {p: _frequencies(connection, p, terms) for p in partitions if partitions[p]}
+    if not frequencies:
+        return []
+    weights = _weights(sum(partitions.values()), np.sum(list(frequencies.values()), axis=0))
+    found = [
+        postings
+        for partition, own in frequencies.items()
+        for postings in _postings(connection, partition, terms, own, partitions[partition])
+    ]
+    if not found:
+        return []
+    of_term, of_chunk, occurrences = np.concatenate(found, axis=1)
+    pks, places = np.unique(of_chunk.astype(np.int64), return_inverse=True)
+    scores = np.bincount(places, weights[of_term.astype(np.int64)] * occurrences)
+    scores = np.round(scores, 9)  # equal chunks must be equal, whatever the last digits of their partition's
+    return [LexicalHit(pk, score) for pk, score in _best(connection, pks, scores, limit)]
+
+
+def _weights(chunks: int, frequencies: Any) -> Any:
+    """BM25's weights of terms that so many of `chunks` have, as FTS5 computes them: never quite nothing."""
+    import numpy as np
+
+    return np.log(np.maximum((chunks - frequencies + 0.5) / (frequencies + 0.5), np.exp(1e-6)))
+
+
+def _frequencies(connection: Connection, partition: str, terms: Sequence[str]) -> Any:
+    """How many chunks of a partition have each of `terms`: (len(terms),)."""
+    import numpy as np
+
+    table = table_of(partition)
+    one = f"SELECT count(*) FROM {table} WHERE {table} MATCH ?"
+    rows = fetch_all(connection, " UNION ALL ".join([one] * len(terms)), tuple(map(_phrase, terms)))
+    return np.array(rows, dtype=np.float64)[:, 0]
+
+
+def _postings(
+    connection: Connection, partition: str, terms: Sequence[str], frequencies: Any, chunks: int
+) -> Iterator[Any]:
+    """(3, n): index of the term, pk of the chunk, and BM25's measure of how often that has it.
+
+    It is 1 for once in a chunk of the partition's average length, and saturates at 2.2.
+    """
+    import numpy as np
+
+    table = table_of(partition)
+    rarest = [int(i) for i in np.argsort(frequencies, kind="stable") if frequencies[i]]
+    reach = np.cumsum(frequencies[rarest])
+    scored = rarest[: max(1, int(np.searchsorted(reach, POSTINGS, side="right")))]
+    if not scored:
+        return
+    one = f"SELECT {{}}, rowid, -bm25({table}, {HEADING_WEIGHT}, 1.0) FROM {table} WHERE {table} MATCH ?"
+    statement = " UNION ALL ".join(one.format(i) for i in scored)
+    rows = fetch_all(connection, statement, tuple(_phrase(terms[i]) for i in scored))
+    postings = np.array(rows, dtype=np.float64).T
+    # FTS5 has multiplied with the term's weight in this partition alone.
+    postings[2] /= _weights(chunks, frequencies)[postings[0].astype(np.int64)]
+    yield postings
+    common = rarest[len(scored) :]
+    if common:
+        one = f"SELECT {{}}, rowid, 1.0 FROM {table} WHERE {table} MATCH ?"
+        chosen = match_expression([terms[i] for i in scored])
+        statement = " UNION ALL ".join(one.format(i) for i in common)
+        rows = fetch_all(connection, statement, tuple(f"{_phrase(terms[i])} AND ({chosen})" for i in common))
+        if rows:
+            yield np.array(rows, dtype=np.float64).T
+
+
+def _best(connection: Connection, pks: Any, scores: Any, limit: int) -> list[tuple[int, float]]:
+    import numpy as np
+
+    if len(pks) > limit:
+        floor = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+        tied = [int(pk) for pk in pks[scores == floor]]
+        above = scores > floor
+        ids = fetch_all(
+            connection,
+            "SELECT pk FROM chunk WHERE pk IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?",
+            (json.dumps(tied), limit - int(above.sum())),
+        )
+        chosen = above | np.isin(pks, ids)
+        pks, scores = pks[chosen], scores[chosen]
+    order = np.argsort(-scores, kind="stable")
+    return [(int(pks[i]), float(scores[i])) for i in order]
 
 
 def matched_terms(terms: Sequence[str], content: str) -> list[str]:
     """Which of `terms` a text contains, by their first letters, as the stemmer would see them roughly."""
     lowered = content.lower()
     return [t for t in terms if (t if len(t) < 6 else t[: max(5, len(t) - 3)]) in lowered]
-
-
-# The index keeps no text of its own: it reads the chunk table, and triggers keep the two together.
-_SCHEMA = (
-    """CREATE VIRTUAL TABLE chunk_fts USING fts5(
-    breadcrumb, text, scope, kind, content='chunk', content_rowid='pk', tokenize='porter unicode61')""",
-    """CREATE TRIGGER chunk_fts_insert AFTER INSERT ON chunk BEGIN
-    INSERT INTO chunk_fts(rowid, breadcrumb, text, scope, kind)
-    VALUES (new.pk, new.breadcrumb, new.text, new.scope, new.kind);
-END""",
-    """CREATE TRIGGER chunk_fts_delete AFTER DELETE ON chunk BEGIN
-    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text, scope, kind)
-    VALUES ('delete', old.pk, old.breadcrumb, old.text, old.scope, old.kind);
-END""",
-    """CREATE TRIGGER chunk_fts_update AFTER UPDATE OF breadcrumb, text, scope, kind ON chunk BEGIN
-    INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text, scope, kind)
-    VALUES ('delete', old.pk, old.breadcrumb, old.text, old.scope, old.kind);
-    INSERT INTO chunk_fts(rowid, breadcrumb, text, scope, kind)
-    VALUES (new.pk, new.breadcrumb, new.text, new.scope, new.kind);
-END""",
-)
-_TRIGGERS = ("chunk_fts_insert", "chunk_fts_delete", "chunk_fts_update")
-
-
-def problem(session: Session) -> str | None:
-    """Why the lexical index cannot agree with the chunk table, or None. Compares numbers, not content."""
-    connection = session.connection()
-    names = set(
-        connection.execute(text("SELECT name FROM sqlite_master WHERE name LIKE 'chunk_fts%'")).scalars()
-    )
-    if not names.issuperset(("chunk_fts", *_TRIGGERS)):
-        return "is missing or incomplete"
-    try:
-        indexed = connection.execute(text("SELECT count(*) FROM chunk_fts_docsize")).scalar_one()
-    except DatabaseError:
-        return "is incomplete"
-    stored = connection.execute(text("SELECT count(*) FROM chunk")).scalar_one()
-    return None if indexed == stored else f"holds {indexed} of {stored} chunks"
-
-
-def rebuild(session: Session) -> None:
-    """Make the lexical index anew from the chunk table: all of it or nothing. `session` must be fresh."""
-    connection = session.connection()
-    connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver begins no transaction before DDL
-    for trigger in _TRIGGERS:
-        connection.execute(text(f"DROP TRIGGER IF EXISTS {trigger}"))
-    connection.execute(text("DROP TABLE IF EXISTS chunk_fts"))
-    for statement in _SCHEMA:
-        connection.exec_driver_sql(statement)
-    connection.execute(text("INSERT INTO chunk_fts(chunk_fts) VALUES ('rebuild')"))

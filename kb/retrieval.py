@@ -19,7 +19,7 @@ from kb import scope as scopes
 from kb.errors import StoreDamaged
 from kb.questions import plain_question
 from kb.records import Hit
-from kb.tables import Chunk, Document, Passage, Section, Source, partition_of
+from kb.tables import Chunk, Document, LexicalIndexState, Passage, Section, Source
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -74,42 +74,44 @@ def query(
     """
     started = time.perf_counter()
     with kb.session() as session:
+        session.connection().exec_driver_sql("BEGIN")  # one state of the database for all that follows
         partitions = _partitions(session, target, kinds)
-        labels = None if target is None else sorted({label for _, label in partitions.values()})
         asked = plain_question(text)
         terms = lexical.terms_of(asked)
         candidates: dict[int, _Candidate] = {}
         if partitions and text.strip() and k > 0:
             try:
-                _add_lexical(session, candidates, terms, labels, kinds)
+                _add_lexical(session, candidates, terms, partitions)
             except StoreDamaged:  # most likely the derived index; if it is the database, this fails again
                 session.rollback()
                 kb.rebuild_lexical("failed")
-                _add_lexical(session, candidates, terms, labels, kinds)
-            _add_dense(kb, session, candidates, asked, partitions)
+                _add_lexical(session, candidates, terms, partitions)
+            _add_dense(kb, session, candidates, asked, list(partitions))
         _fuse(candidates)
         hits = _load(session, candidates, terms, target, k)
     return QueryResult(text, (time.perf_counter() - started) * 1e3, hits)
 
 
-def _partitions(
-    session: Session, target: str | None, kinds: Sequence[str] | None
-) -> dict[str, tuple[str, str]]:
-    """The visible partitions that hold something: name -> (kind, scope)."""
-    rows = session.connection().execute(select(col(Document.kind), col(Document.scope)).distinct()).all()
-    seen = set(scopes.visible({scope for _, scope in rows}, target))
-    wanted = [(kind, s) for kind, s in rows if s in seen and (kinds is None or kind in kinds)]
-    return {partition_of(kind, s): (kind, s) for kind, s in sorted(wanted)}
+def _partitions(session: Session, target: str | None, kinds: Sequence[str] | None) -> dict[str, int]:
+    """The visible partitions that hold something: name -> number of chunks."""
+    state = LexicalIndexState
+    rows = (
+        session.connection()
+        .execute(
+            select(col(state.partition), col(state.kind), col(state.scope), col(state.chunks)).order_by(
+                col(state.partition)
+            )
+        )
+        .all()
+    )
+    seen = set(scopes.visible({scope for _, _, scope, _ in rows}, target))
+    return {p: n for p, kind, scope, n in rows if scope in seen and (kinds is None or kind in kinds)}
 
 
 def _add_lexical(
-    session: Session,
-    candidates: dict[int, _Candidate],
-    terms: Sequence[str],
-    labels: Sequence[str] | None,
-    kinds: Sequence[str] | None,
+    session: Session, candidates: dict[int, _Candidate], terms: Sequence[str], partitions: Mapping[str, int]
 ) -> None:
-    for hit in lexical.search(session, terms, scopes=labels, kinds=kinds, limit=LEXICAL_CANDIDATES):
+    for hit in lexical.search(session, terms, partitions, limit=LEXICAL_CANDIDATES):
         candidates.setdefault(hit.chunk_pk, _Candidate()).bm25 = hit.score
 
 
@@ -118,9 +120,9 @@ def _add_dense(
     session: Session,
     candidates: dict[int, _Candidate],
     text: str,
-    partitions: Mapping[str, tuple[str, str]],
+    partitions: Sequence[str],
 ) -> None:
-    searched_by, found = kb.nearest_passages(text, sorted(partitions), PASSAGE_CANDIDATES)
+    searched_by, found = kb.nearest_passages(text, partitions, PASSAGE_CANDIDATES)
     nearest = dict(found)
     if not nearest:
         return

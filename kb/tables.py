@@ -1,4 +1,4 @@
-"""All tables. SQL is the truth; the lexical index (`chunk_fts`) and the vector index are derived from it.
+"""All tables. SQL is the truth; the lexical indexes (`chunk_fts_*`) and the vector index are derived from it.
 
 The schema is created by Alembic (`kb/migrations`), never by `create_all`: a test compares the two.
 """
@@ -58,7 +58,7 @@ UNFINISHED = (DocumentState.PENDING, DocumentState.PARSED, DocumentState.FAILED)
 
 
 def partition_of(kind: str, scope: str) -> str:
-    """One vector collection per kind and scope: neither filter costs anything or loses a hit."""
+    """One lexical index and one vector collection per kind and scope: no filter costs or loses a hit."""
     return f"{kind}@{scope}"
 
 
@@ -142,12 +142,14 @@ class ScopeCorrection(SQLModel, table=True):
 class Chunk(SQLModel, table=True):
     """The lexical unit (parent): at most 1600 characters of consecutive lines of one section."""
 
+    __table_args__ = (Index("ix_chunk_partition", "kind", "scope"),)
+
     pk: int | None = Field(default=None, primary_key=True)
     id: str = Field(unique=True)  # sha256 of source, path, ordinal and text
     document_id: int = _parent("document.id")
     section_id: int = _parent("section.id")
     ordinal: int
-    scope: str = Field(index=True)
+    scope: str
     kind: str
     breadcrumb: str
     text: str
@@ -183,6 +185,17 @@ class VectorIndexState(SQLModel, table=True):
     partition: str = Field(primary_key=True)
     generation: int = 0
     count: int = 0
+
+
+class LexicalIndexState(SQLModel, table=True):
+    """The partitions that have chunks, and how many: what the lexical indexes must hold."""
+
+    __tablename__ = "lexical_index_state"
+
+    partition: str = Field(primary_key=True)
+    kind: str
+    scope: str
+    chunks: int = 0
 
 
 class Skill(SQLModel, table=True):

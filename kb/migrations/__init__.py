@@ -1,3 +1,3 @@
 """Alembic migrations. `HEAD` is the newest revision; a test compares it with the scripts."""
 
-HEAD = "0003"
+HEAD = "0004"

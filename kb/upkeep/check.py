@@ -9,11 +9,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select, text
-from sqlalchemy.exc import DatabaseError
 from sqlmodel import col
 
-from kb import lexical
-from kb.errors import BlobMissing, IndexUnavailable, KnowledgeBaseError
+from kb import lexical_index
+from kb.errors import BlobMissing, IndexUnavailable
 from kb.tables import (
     Chunk,
     Document,
@@ -101,19 +100,13 @@ def _database(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str
 def _lexical(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]]:
     with kb.session() as session:
         report.chunks = session.connection().execute(select(func.count()).select_from(Chunk)).scalar_one()
-        problem = lexical.problem(session)
+        problem = lexical_index.problem(session.connection())
         if problem is not None:
             yield "lexical", f"the lexical index {problem}"
             return
-        try:
-            # Rank 1 has FTS5 compare its postings with the chunk table's text.
-            session.connection().execute(
-                text("INSERT INTO chunk_fts(chunk_fts, rank) VALUES ('integrity-check', 1)")
-            )
-        except (DatabaseError, KnowledgeBaseError):
-            yield "lexical", "the lexical index does not hold the text of the chunks"
-        finally:
-            session.rollback()
+        for partition in lexical_index.disagreeing(session.connection()):
+            yield "lexical", f"the lexical index of {partition} does not hold the text of its chunks"
+        session.rollback()
 
 
 def _vectors(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]]:

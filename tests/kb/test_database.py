@@ -15,6 +15,7 @@ from sqlmodel import SQLModel, select
 
 from kb import KnowledgeBase, Settings
 from kb.errors import HomeUnavailable, StoreDamaged, StoreFull, StoreLocked, StoreTooNew
+from kb.lexical_index import table_of
 from kb.migrations import HEAD
 from kb.tables import Event, Node, Run, Section, Source
 
@@ -232,7 +233,6 @@ def test_a_home_of_the_first_schema_is_migrated_with_its_content(settings: Setti
         source = session.exec(select(Source)).one()
         assert (source.scope, source.defaults, source.version) == ("cpu", {}, "")
         assert session.exec(select(Section)).one().rendered
-        found = session.connection().exec_driver_sql(
-            "SELECT rowid FROM chunk_fts WHERE chunk_fts MATCH 'tiles'"
-        )
+        table = table_of("trace@cpu")
+        found = session.connection().exec_driver_sql(f"SELECT rowid FROM {table} WHERE {table} MATCH 'tiles'")
         assert found.scalars().all() == [1]

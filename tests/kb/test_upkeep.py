@@ -14,6 +14,7 @@ from sqlmodel import select
 
 from kb import KnowledgeBase, Settings
 from kb.errors import NotFound, QuotaExceeded, Refused, SettingsError
+from kb.lexical_index import table_of
 from kb.tables import Chunk, Document, Embedding, Node, Run, Source, WorkItem, now
 from kb.upkeep.check import check, in_place
 from kb.upkeep.gc import collect_garbage
@@ -22,6 +23,7 @@ from kb.upkeep.sources import remove_source
 from kb.upkeep.view import open_chunk
 
 Store = Callable[..., None]
+INDEX = table_of("document@generic")
 TEXT = "first paragraph about tiling\n\nsecond paragraph\nabout vector loads"
 
 
@@ -56,10 +58,11 @@ def execute(kb: KnowledgeBase, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("DELETE FROM chunk_fts_docsize WHERE id = 1", {"lexical"}),
-        ("INSERT INTO chunk_fts(chunk_fts, rowid, breadcrumb, text) VALUES ('delete', 1, 'x', 'other')",
+        (f"DELETE FROM {INDEX}_docsize WHERE id = 1", {"lexical"}),
+        (f"INSERT INTO {INDEX}({INDEX}, rowid, breadcrumb, text) VALUES ('delete', 1, 'x', 'other')",
          {"lexical"}),
-        ("DROP TRIGGER chunk_fts_update", {"lexical"}),
+        (f"DROP TRIGGER {INDEX}_update", {"lexical"}),
+        ("UPDATE lexical_index_state SET chunks = 3", {"lexical"}),
         ("UPDATE chunk SET start_line = 2, end_line = 2 WHERE pk = 1", {"chunk"}),
         ("UPDATE chunk SET end_line = 99 WHERE pk = 2", {"chunk"}),
         ("UPDATE document SET scope = 'amd' WHERE path = 'b.md'", {"chunk"}),
