@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlmodel import Session
 
+Frequencies = Mapping[str, Any]  # by partition, an array
+
 _WORD = re.compile(r"[^\W_]+(?:[._:][^\W_]+|_)*", re.UNICODE)
 _MAX_TERMS = 64
 
@@ -61,26 +63,38 @@ HEADING_WEIGHT = 1.0
 POSTINGS = 10_000
 
 
+def frequencies(session: Session, terms: Sequence[str], partitions: Mapping[str, int]) -> Frequencies:
+    """How many chunks have each of `terms`, by partition that has chunks: (len(terms),) each."""
+    connection = session.connection()
+    return {p: _frequencies(connection, p, terms) for p in partitions if partitions[p]} if terms else {}
+
+
 def search(
-    session: Session, terms: Sequence[str], partitions: Mapping[str, int], *, limit: int
+    session: Session,
+    terms: Sequence[str],
+    partitions: Mapping[str, int],
+    *,
+    limit: int,
+    known: Frequencies | None = None,
 ) -> list[LexicalHit]:
     """The best `limit` chunks for `terms` among `partitions` (name -> number of chunks), best first.
 
     A term weighs what its frequency in all of `partitions` together says, wherever it is found: scores of
-    different partitions compare. Which of equal chunks are among the best is decided by their ids.
+    different partitions compare. Which of equal chunks are among the best is decided by their ids. `known`
+    may have what `frequencies` says of the same terms and partitions.
     """
     import numpy as np
 
     if not terms or limit < 1:
         return []
     connection = session.connection()
-    frequencies = {p: _frequencies(connection, p, terms) for p in partitions if partitions[p]}
-    if not frequencies:
+    by_partition = frequencies(session, terms, partitions) if known is None else known
+    if not by_partition:
         return []
-    weights = _weights(sum(partitions.values()), np.sum(list(frequencies.values()), axis=0))
+    weights = _weights(sum(partitions.values()), np.sum(list(by_partition.values()), axis=0))
     found = [
         postings
-        for partition, own in frequencies.items()
+        for partition, own in by_partition.items()
         for postings in _postings(connection, partition, terms, own, partitions[partition])
     ]
     if not found:

@@ -7,19 +7,22 @@ filter can lose no hit. The two are fused by rank (reciprocal rank fusion, Corma
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 from sqlmodel import col
 
-from kb import lexical
+from kb import focus, lexical
 from kb import scope as scopes
 from kb.errors import StoreDamaged
+from kb.focus import Focus
+from kb.folding import fold
 from kb.questions import plain_question
 from kb.records import Hit
-from kb.tables import Chunk, Document, LexicalIndexState, Passage, Section, Source
+from kb.tables import Chunk, Document, LexicalIndexState, Passage, Section, Source, scope_of
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -36,18 +39,32 @@ RANK_OFFSET = 6
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Hits in order of rank; `elapsed_ms` covers embedding, search and loading."""
+    """Hits in order of rank; `elapsed_ms` covers embedding, search and loading. `inferred` is what a question
+    without a target was taken to be about.
+    """
 
     query: str
     elapsed_ms: float
     hits: list[Hit]
+    inferred: Focus | None = None
 
     def to_json(self) -> dict[str, Any]:
+        inferred = {"inferred": self.inferred.to_json()} if self.inferred else {}
         return {
             "query": self.query,
             "elapsed_ms": round(self.elapsed_ms, 3),
+            **inferred,
             "hits": [h.to_json() for h in self.hits],
         }
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every hit says about the question that brought it."""
+
+    terms: Sequence[str]
+    target: str | None
+    inferred: Focus | None
 
 
 @dataclass
@@ -70,6 +87,9 @@ def query(
 ) -> QueryResult:
     """The `k` best chunks for `text`, best first, in a reproducible order.
 
+    Those that repeat one above them are named there (`why.also_at`). Without a target, what the question
+    seems to be about is preferred (`kb.focus`).
+
     Raises EmbeddingFailed or IndexUnavailable: a side that does not answer is an error, not a poorer result.
     """
     started = time.perf_counter()
@@ -79,17 +99,22 @@ def query(
         asked = plain_question(text)
         terms = lexical.terms_of(asked)
         candidates: dict[int, _Candidate] = {}
+        inferred = None
         if partitions and text.strip() and k > 0:
             try:
-                _add_lexical(session, candidates, terms, partitions)
+                found = _add_lexical(session, candidates, terms, partitions)
             except StoreDamaged:  # most likely the derived index; if it is the database, this fails again
                 session.rollback()
                 kb.rebuild_lexical("failed")
-                _add_lexical(session, candidates, terms, partitions)
+                found = _add_lexical(session, candidates, terms, partitions)
             _add_dense(kb, session, candidates, asked, list(partitions))
-        _fuse(candidates)
-        hits = _load(session, candidates, terms, target, k)
-    return QueryResult(text, (time.perf_counter() - started) * 1e3, hits)
+            inferred = _inferred(asked, terms, partitions, found) if target is None else None
+        if inferred is None:
+            _fuse(candidates)
+        else:
+            _prefer(session, candidates, inferred)
+        hits = _load(session, candidates, _Asked(terms, target, inferred), k)
+    return QueryResult(text, (time.perf_counter() - started) * 1e3, hits, inferred)
 
 
 def _partitions(session: Session, target: str | None, kinds: Sequence[str] | None) -> dict[str, int]:
@@ -110,9 +135,12 @@ def _partitions(session: Session, target: str | None, kinds: Sequence[str] | Non
 
 def _add_lexical(
     session: Session, candidates: dict[int, _Candidate], terms: Sequence[str], partitions: Mapping[str, int]
-) -> None:
-    for hit in lexical.search(session, terms, partitions, limit=LEXICAL_CANDIDATES):
+) -> lexical.Frequencies:
+    """How often the partitions have the terms."""
+    known = lexical.frequencies(session, terms, partitions)
+    for hit in lexical.search(session, terms, partitions, limit=LEXICAL_CANDIDATES, known=known):
         candidates.setdefault(hit.chunk_pk, _Candidate()).bm25 = hit.score
+    return known
 
 
 def _add_dense(
@@ -135,8 +163,31 @@ def _add_dense(
         candidate.searched_by = searched_by
 
 
-def _fuse(candidates: dict[int, _Candidate]) -> None:
-    """The mean over both sides of (offset + 1) / (offset + rank): 1 for what both rank first.
+def _inferred(
+    text: str, terms: Sequence[str], partitions: Mapping[str, int], known: lexical.Frequencies
+) -> Focus | None:
+    sizes: Counter[str] = Counter()
+    spread: dict[str, Counter[str]] = defaultdict(Counter)
+    for partition, chunks in partitions.items():
+        scope = scope_of(partition)
+        sizes[scope] += chunks
+        for term, count in zip(terms, known.get(partition, ()), strict=False):
+            spread[term][scope] += int(count)
+    return focus.infer(text, spread, sizes)
+
+
+def _prefer(session: Session, candidates: dict[int, _Candidate], inferred: Focus) -> None:
+    """Fuse with the rank among what is preferred as well, as if a target had left the rest out."""
+    rows = session.connection().execute(
+        select(col(Chunk.pk), col(Chunk.scope)).where(col(Chunk.pk).in_(candidates))
+    )
+    preferred = {pk: candidates[pk] for pk, scope in rows if pk is not None and scope in inferred.scopes}
+    _fuse(candidates, 1 - focus.WEIGHT)
+    _fuse(preferred, focus.WEIGHT)
+
+
+def _fuse(candidates: dict[int, _Candidate], weight: float = 1.0) -> None:
+    """Adds `weight` times both sides' mean of (offset + 1) / (offset + rank), 1 for what both rank first.
 
     Ranks instead of scores: how far BM25 or a cosine spreads differs from query to query and says little.
     """
@@ -145,7 +196,7 @@ def _fuse(candidates: dict[int, _Candidate]) -> None:
         _ranks({pk: c.similarity for pk, c in candidates.items() if c.similarity is not None}),
     ):
         for pk, rank in ranks.items():
-            candidates[pk].score += 0.5 * (RANK_OFFSET + 1) / (RANK_OFFSET + rank)
+            candidates[pk].score += weight * 0.5 * (RANK_OFFSET + 1) / (RANK_OFFSET + rank)
 
 
 def _ranks(scores: Mapping[int, float]) -> dict[int, int]:
@@ -158,9 +209,7 @@ def _ranks(scores: Mapping[int, float]) -> dict[int, int]:
     return ranks
 
 
-def _load(
-    session: Session, candidates: dict[int, _Candidate], terms: Sequence[str], target: str | None, k: int
-) -> list[Hit]:
+def _load(session: Session, candidates: dict[int, _Candidate], asked: _Asked, k: int) -> list[Hit]:
     if not candidates:
         return []
     # Ties are broken by the chunk's id, which does not depend on the order of ingestion.
@@ -169,14 +218,26 @@ def _load(
     )
     ids = {pk: chunk_id for pk, chunk_id in rows_of_ids if pk is not None}
     ranked = sorted((pk for pk in candidates if pk in ids), key=lambda pk: (-candidates[pk].score, ids[pk]))
-    rows = _rows(session, ranked[:k])
-    best = [pk for pk in ranked[:k] if pk in rows]  # another process may have removed some meanwhile
-    hits = []
-    for rank, pk in enumerate(best, start=1):
-        chunk, heading, document, source = rows[pk]
-        candidate = candidates[pk]
-        hits.append(
-            Hit(
+    return fold(_hits(session, candidates, ranked, asked, block=k), k)
+
+
+def _hits(
+    session: Session,
+    candidates: Mapping[int, _Candidate],
+    ranked: Sequence[int],
+    asked: _Asked,
+    *,
+    block: int,
+) -> Iterator[Hit]:
+    """In the order of `ranked`, loaded `block` at a time."""
+    for start in range(0, len(ranked), block):
+        rows = _rows(session, ranked[start : start + block])
+        for rank, pk in enumerate(ranked[start : start + block], start=start + 1):
+            if pk not in rows:  # another process has removed it meanwhile
+                continue
+            chunk, heading, document, source = rows[pk]
+            candidate = candidates[pk]
+            yield Hit(
                 rank=rank,
                 score=round(candidate.score, 6),
                 kind=chunk.kind,
@@ -189,12 +250,10 @@ def _load(
                 text=chunk.text,
                 citation=citation(document.path, chunk.start_line, chunk.end_line, heading, chunk.page),
                 chunk_id=chunk.id,
-                why=_why(candidate, chunk, terms, target),
+                why=_why(candidate, chunk, asked),
                 meta=document.meta,
                 local_only=source.visibility == "local-only",
             )
-        )
-    return hits
 
 
 def _rows(session: Session, pks: Sequence[int]) -> dict[int, tuple[Chunk, str, Document, Source]]:
@@ -212,14 +271,20 @@ def _rows(session: Session, pks: Sequence[int]) -> dict[int, tuple[Chunk, str, D
     }
 
 
-def _why(candidate: _Candidate, chunk: Chunk, terms: Sequence[str], target: str | None) -> dict[str, Any]:
+def _why(candidate: _Candidate, chunk: Chunk, asked: _Asked) -> dict[str, Any]:
+    guess = {}
+    if asked.inferred is not None:
+        guess["inferred"] = asked.inferred.to_json() | {"inside": chunk.scope in asked.inferred.scopes}
     return {
-        "terms": lexical.matched_terms(terms, f"{chunk.breadcrumb}\n{chunk.text}") if candidate.bm25 else [],
+        "terms": lexical.matched_terms(asked.terms, f"{chunk.breadcrumb}\n{chunk.text}")
+        if candidate.bm25
+        else [],
         "bm25": None if candidate.bm25 is None else round(candidate.bm25, 4),
         "similarity": None if candidate.similarity is None else round(candidate.similarity, 4),
         "vectors": candidate.searched_by,
         "scope": chunk.scope,
-        "target": target,
+        "target": asked.target,
+        **guess,
     }
 
 

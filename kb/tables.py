@@ -62,6 +62,11 @@ def partition_of(kind: str, scope: str) -> str:
     return f"{kind}@{scope}"
 
 
+def scope_of(partition: str) -> str:
+    """The inverse of `partition_of`."""
+    return partition.split("@", 1)[1]
+
+
 class RunState(StrEnum):
     """What became of a run."""
 

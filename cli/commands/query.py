@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.options import JsonFlag, OptionalTarget
-from cli.output import clean, emit, out
+from cli.output import clean, emit, note, out
 from cli.session import checked_target, knowledge_base, state_of
 
 
@@ -35,11 +35,12 @@ def query(
         notes = checked_target(kb, target)
         result = kb.query(text, target=target, kinds=kinds or None, k=k)
     if as_json:
-        hits = [hit.to_json() for hit in result.hits]
-        document = {"query": result.query, "elapsed_ms": result.elapsed_ms, "hits": hits}
-        emit(document | ({"notes": notes} if notes else {}))
+        emit(result.to_json() | ({"notes": notes} if notes else {}))
         return
     console = out()
+    if result.inferred is not None:
+        scopes, words = sorted(result.inferred.scopes), result.inferred.words
+        note(f"no target given: {', '.join(scopes)} preferred because of {', '.join(words)}")
     for hit in result.hits:
         console.print(f"{hit.rank}. {clean(hit.citation)}", style="bold", markup=False, soft_wrap=True)
         about = f"   {hit.kind}, score {hit.score:.3f}, kb open {hit.chunk_id[:12]}"
