@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,8 @@ HEADING_WEIGHT = 1.0
 # What may be scored in one partition. With so few postings every term is; of a larger partition the rarest
 # terms choose the chunks, and commoner ones count for those only, once. A posting costs a microsecond.
 POSTINGS = 10_000
+_COMMON = 16  # of the commoner terms, how many are looked at: the commonest of a long question say little
+_LEAST = 1e-6  # FTS5's weight of what half of all chunks have
 
 
 def frequencies(session: Session, terms: Sequence[str], partitions: Mapping[str, int]) -> Frequencies:
@@ -92,11 +94,14 @@ def search(
     if not by_partition:
         return []
     weights = _weights(sum(partitions.values()), np.sum(list(by_partition.values()), axis=0))
-    found = [
-        postings
-        for partition, own in by_partition.items()
-        for postings in _postings(connection, partition, terms, own, partitions[partition])
-    ]
+    found = []
+    for partition, counts in by_partition.items():
+        scored, common = _split(counts, weights)
+        if scored:
+            own_weights = _weights(partitions[partition], counts)
+            found.append(_scored(connection, partition, terms, scored, own_weights))
+        if common:
+            found.append(_present(connection, partition, terms, scored, common))
     if not found:
         return []
     of_term, of_chunk, occurrences = np.concatenate(found, axis=1)
@@ -106,11 +111,11 @@ def search(
     return [LexicalHit(pk, score) for pk, score in _best(connection, pks, scores, limit)]
 
 
-def _weights(chunks: int, frequencies: Any) -> Any:
+def _weights(chunks: int, counts: Any) -> Any:
     """BM25's weights of terms that so many of `chunks` have, as FTS5 computes them: never quite nothing."""
     import numpy as np
 
-    return np.log(np.maximum((chunks - frequencies + 0.5) / (frequencies + 0.5), np.exp(1e-6)))
+    return np.maximum(np.log((chunks - counts + 0.5) / (counts + 0.5)), _LEAST)
 
 
 def _frequencies(connection: Connection, partition: str, terms: Sequence[str]) -> Any:
@@ -123,36 +128,47 @@ def _frequencies(connection: Connection, partition: str, terms: Sequence[str]) -
     return np.array(rows, dtype=np.float64)[:, 0]
 
 
-def _postings(
-    connection: Connection, partition: str, terms: Sequence[str], frequencies: Any, chunks: int
-) -> Iterator[Any]:
+def _split(counts: Any, weights: Any) -> tuple[list[int], list[int]]:
+    """Which terms are scored in a partition, and which are common there, by index; rarest first."""
+    import numpy as np
+
+    rarest = [int(i) for i in np.argsort(counts, kind="stable") if counts[i]]
+    few = int(np.searchsorted(np.cumsum(counts[rarest]), POSTINGS, side="right"))
+    scored, others = rarest[: max(1, few)], rarest[max(1, few) :]
+    return scored, [i for i in others if weights[i] > _LEAST][:_COMMON]
+
+
+def _scored(
+    connection: Connection, partition: str, terms: Sequence[str], chosen: Sequence[int], own_weights: Any
+) -> Any:
     """(3, n): index of the term, pk of the chunk, and BM25's measure of how often that has it.
 
-    It is 1 for once in a chunk of the partition's average length, and saturates at 2.2.
+    It is 1 for once in a chunk of the partition's average length, and stays below 2.2.
     """
     import numpy as np
 
     table = table_of(partition)
-    rarest = [int(i) for i in np.argsort(frequencies, kind="stable") if frequencies[i]]
-    reach = np.cumsum(frequencies[rarest])
-    scored = rarest[: max(1, int(np.searchsorted(reach, POSTINGS, side="right")))]
-    if not scored:
-        return
     one = f"SELECT {{}}, rowid, -bm25({table}, {HEADING_WEIGHT}, 1.0) FROM {table} WHERE {table} MATCH ?"
-    statement = " UNION ALL ".join(one.format(i) for i in scored)
-    rows = fetch_all(connection, statement, tuple(_phrase(terms[i]) for i in scored))
-    postings = np.array(rows, dtype=np.float64).T
+    statement = " UNION ALL ".join(one.format(i) for i in chosen)
+    rows = fetch_all(connection, statement, tuple(_phrase(terms[i]) for i in chosen))
+    postings = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     # FTS5 has multiplied with the term's weight in this partition alone.
-    postings[2] /= _weights(chunks, frequencies)[postings[0].astype(np.int64)]
-    yield postings
-    common = rarest[len(scored) :]
-    if common:
-        one = f"SELECT {{}}, rowid, 1.0 FROM {table} WHERE {table} MATCH ?"
-        chosen = match_expression([terms[i] for i in scored])
-        statement = " UNION ALL ".join(one.format(i) for i in common)
-        rows = fetch_all(connection, statement, tuple(f"{_phrase(terms[i])} AND ({chosen})" for i in common))
-        if rows:
-            yield np.array(rows, dtype=np.float64).T
+    postings[2] /= own_weights[postings[0].astype(np.int64)]
+    return postings
+
+
+def _present(
+    connection: Connection, partition: str, terms: Sequence[str], scored: Sequence[int], common: Sequence[int]
+) -> Any:
+    """As `_scored`: 1 for each chunk with a `common` term, of those that have one of the `scored`."""
+    import numpy as np
+
+    table = table_of(partition)
+    one = f"SELECT {{}}, rowid, 1.0 FROM {table} WHERE {table} MATCH ?"
+    statement = " UNION ALL ".join(one.format(i) for i in common)
+    among = match_expression([terms[i] for i in scored])
+    rows = fetch_all(connection, statement, tuple(f"{_phrase(terms[i])} AND ({among})" for i in common))
+    return np.array(rows, dtype=np.float64).reshape(-1, 3).T
 
 
 def _best(connection: Connection, pks: Any, scores: Any, limit: int) -> list[tuple[int, float]]:

@@ -6,6 +6,7 @@ filter can lose no hit. The two are fused by rank (reciprocal rank fusion, Corma
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +18,13 @@ from sqlmodel import col
 
 from kb import focus, lexical
 from kb import scope as scopes
+from kb.database import fetch_all
 from kb.errors import StoreDamaged
 from kb.focus import Focus
 from kb.folding import fold
 from kb.questions import plain_question
 from kb.records import Hit
-from kb.tables import Chunk, Document, LexicalIndexState, Passage, Section, Source, scope_of
+from kb.tables import Chunk, Document, LexicalIndexState, Section, Source, scope_of
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -154,8 +156,10 @@ def _add_dense(
     nearest = dict(found)
     if not nearest:
         return
-    parents = session.connection().execute(
-        select(col(Passage.id), col(Passage.chunk_pk)).where(col(Passage.id).in_(nearest))
+    parents = fetch_all(
+        session.connection(),
+        "SELECT id, chunk_pk FROM passage WHERE id IN (SELECT value FROM json_each(?))",
+        (json.dumps(list(nearest)),),
     )
     for passage_id, chunk_pk in parents:
         candidate = candidates.setdefault(chunk_pk, _Candidate())
@@ -213,10 +217,9 @@ def _load(session: Session, candidates: dict[int, _Candidate], asked: _Asked, k:
     if not candidates:
         return []
     # Ties are broken by the chunk's id, which does not depend on the order of ingestion.
-    rows_of_ids = session.connection().execute(
-        select(col(Chunk.pk), col(Chunk.id)).where(col(Chunk.pk).in_(candidates))
-    )
-    ids = {pk: chunk_id for pk, chunk_id in rows_of_ids if pk is not None}
+    pks = json.dumps(list(candidates))
+    found = "SELECT pk, id FROM chunk WHERE pk IN (SELECT value FROM json_each(?))"
+    ids = dict(fetch_all(session.connection(), found, (pks,)))
     ranked = sorted((pk for pk in candidates if pk in ids), key=lambda pk: (-candidates[pk].score, ids[pk]))
     return fold(_hits(session, candidates, ranked, asked, block=k), k)
 

@@ -57,7 +57,7 @@ class Settings(BaseSettings):
         default=60.0, gt=0, description="How long to wait for an answer of the endpoint of openai:NAME."
     )
     exact_passages: int = Field(
-        default=50_000,
+        default=200_000,
         ge=0,
         description="Scopes of up to so many passages are searched exactly, larger ones by Chroma.",
     )
