@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 _MAX_BLOCKS = 300
-_MAX_FORMATS = 8
+MAX_FORMATS = 8
 _TAG = re.compile(r"<!--|<(/?)([a-zA-Z][a-zA-Z0-9]*)")
-_FORMATS = {"a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
+FORMATS = {"a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u"}
 # They end with the next of their kind, or hold nothing.
 _UNCOUNTED = {
     "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "h1", "h2", "h3", "h4", "h5",
@@ -35,10 +35,10 @@ def limited(html: str) -> str:
             continue
         if name in _UNCOUNTED:
             continue
-        formats = name in _FORMATS
+        formats = name in FORMATS
         before = depth[formats]
         depth[formats] = max(0, before - 1) if tag[1] else before + 1
-        if max(before, depth[formats]) > (_MAX_FORMATS if formats else _MAX_BLOCKS):
+        if max(before, depth[formats]) > (MAX_FORMATS if formats else _MAX_BLOCKS):
             end = html.find(">", at)
             at = len(html) if end < 0 else end + 1
             pieces += [html[kept : tag.start()], "" if formats else "<br>"]

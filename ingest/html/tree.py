@@ -2,22 +2,37 @@
 
 Markup that was never closed nests without bound; below a depth that no real page needs, elements are
 dissolved and only their text is kept, so that what walks the tree may recurse.
+
+The parser's own tree takes hundreds of bytes for each tag. It is copied into flat arrays and given up before
+ours is built, so that there is never more than one of them; a page for which it alone would be too large is
+refused.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import TYPE_CHECKING
 
-from ingest.html.nesting import limited
+from ingest.errors import Unreadable
+from ingest.html.nesting import FORMATS, MAX_FORMATS, limited
 from ingest.rendering import clean
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
 _MAX_DEPTH = 120
+# Bytes that the parser takes, as measured for pages made of little else; each tag has text beside it.
+_TAG_BYTES, _ATTRIBUTE_BYTES = 330, 300
+_MAX_TREE_BYTES = 560_000_000
+_ATTRIBUTES = frozenset({
+    "class", "id", "role", "rowspan", "colspan", "start", "alt", "data-lang", "data-language",
+})  # fmt: skip
+_NONE: dict[str, str | None] = {}
 # What never holds text of a page. `button` and its like hold words such as "Copy".
 _DROPPED = frozenset({
     "script", "style", "template", "head", "noscript", "svg", "iframe", "object", "embed", "canvas",
@@ -31,6 +46,7 @@ BLOCKS = frozenset({
     "plaintext", "pre", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
     "xmp",
 })  # fmt: skip
+_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)[^>]*")
 _MATH_SCRIPT = re.compile(r"math/tex")
 # XHTML may close these in their opening tag; as HTML they would swallow all that follows.
 _XHTML = re.compile(r"<\?xml|xhtml", re.IGNORECASE)
@@ -44,7 +60,7 @@ class Element:
     tag: str
     attributes: dict[str, str | None]
     parent: Element | None = field(default=None, repr=False)
-    children: list[Element | str] = field(default_factory=list, repr=False)
+    children: Sequence[Element | str] = field(default=(), repr=False)
     size: int = 0
     blocks: bool = False
 
@@ -85,42 +101,123 @@ class Element:
 
 
 def parse(html: str) -> tuple[Element, str]:
-    """The page's body, and the text of its `title` element."""
-    from selectolax.lexbor import LexborHTMLParser
-
+    """The page's body, and the text of its `title` element. Raises Unreadable for a page of too many tags."""
     if _XHTML.search(html[:1000]):
         html = _CLOSED.sub(r"<\1\2></\1>", html)
-    parser = LexborHTMLParser(limited(html))
-    title = parser.css_first("head > title")
-    root = Element("body", {})
-    if parser.body is not None:
-        _fill(root, parser.body)
+    needed = tree_bytes(html)
+    if needed > _MAX_TREE_BYTES:
+        raise Unreadable(
+            f"its markup would take {needed / 1e6:.0f} MB of memory (limit {_MAX_TREE_BYTES / 1e6:.0f} MB)",
+            "split the page, or convert it to Markdown",
+        )
+    flat = _Flat()
+    flat.fill(limited(html))
+    _give_back()
+    root = flat.tree()
     measure(root)
-    return root, " ".join(clean(title.text() if title is not None else "").split())
+    return root, flat.title
 
 
-def _fill(root: Element, body: LexborNode) -> None:
-    """Copy what is below `body`; the walk keeps its own stack, as the page may nest deeper than Python."""
-    stack: list[tuple[LexborNode | None, Element, int]] = [(body.first_child, root, 1)]
-    while stack:
-        node, parent, depth = stack.pop()
-        if node is None:
+def _give_back() -> None:
+    """Return what the parser has freed to the system; glibc would keep it, where ours cannot use it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def tree_bytes(html: str) -> int:
+    """About what the parser's tree of the page takes."""
+    tags = attributes = formats = 0
+    for found in _TAG.finditer(html):
+        tag = found[0]
+        name = found[2].lower()
+        if name in FORMATS:
+            formats = min(MAX_FORMATS, max(0, formats + (-1 if found[1] else 1)))
+        if found[1]:
             continue
-        stack.append((node.next, parent, depth))
-        tag = node.tag or ""
-        if tag == "-text":
-            parent.children.append(clean(node.text_content or ""))
-        elif tag == "script" and _MATH_SCRIPT.match(node.attributes.get("type") or ""):
-            parent.children.append(f"${clean(node.text()).strip()}$")
-        elif tag in _DROPPED or tag.startswith(("-", "_")):
-            continue
-        elif depth > _MAX_DEPTH:
-            parent.children.append(" ")
-            stack.append((node.first_child, parent, depth))
-        else:
-            element = Element(tag, node.attributes, parent)
-            parent.children.append(element)
-            stack.append((node.first_child, element, depth + 1))
+        # What is open when a block begins opens anew in it.
+        tags += 1 + (formats if name in BLOCKS else 0)
+        outside_quotes = '" '.join(tag.split('"')[::2]) if '"' in tag else tag
+        attributes += len(outside_quotes.replace("/", " ").split()) - 1
+    return tags * _TAG_BYTES + attributes * _ATTRIBUTE_BYTES
+
+
+class _Flat:
+    """A tree as what happens on the way through it. `_steps` has for an element that begins the numbers of
+    its tag and attributes, for its end -1, and for a text -2 less its length.
+    """
+
+    def __init__(self) -> None:
+        self.title = ""
+        self._steps = array("i")
+        self._text = StringIO()
+        self._tags: dict[str, int] = {}
+        self._attributes: dict[tuple[tuple[str, str | None], ...], int] = {}
+
+    def fill(self, html: str) -> None:
+        """Parse the page; the parser's tree is gone afterwards."""
+        from selectolax.lexbor import LexborHTMLParser
+
+        parser = LexborHTMLParser(html)
+        title = parser.css_first("head > title")
+        self.title = " ".join(clean(title.text() if title is not None else "").split())
+        if parser.body is not None:
+            self._copy(parser.body)
+
+    def tree(self) -> Element:
+        """The tree; equal attributes and equal short texts are one object."""
+        text, at = self._text.getvalue(), 0
+        tags = list(self._tags)
+        attributes = [dict(pairs) if pairs else _NONE for pairs in self._attributes]
+        known: dict[str, str] = {}
+        root = Element("body", _NONE)
+        stack: list[tuple[Element, list[Element | str]]] = [(root, [])]
+        steps = iter(self._steps)
+        for step in steps:
+            parent, children = stack[-1]
+            if step == -1:
+                parent.children = tuple(children)
+                stack.pop()
+            elif step < -1:
+                piece = text[at : at - 2 - step]
+                at += len(piece)
+                children.append(known.setdefault(piece, piece) if len(piece) < 16 else piece)
+            else:
+                element = Element(tags[step], attributes[next(steps)], parent)
+                children.append(element)
+                stack.append((element, []))
+        root.children = tuple(stack[0][1])
+        return root
+
+    def _copy(self, body: LexborNode) -> None:
+        """Copy what is below `body`. The walk keeps its own stack: the page may nest deeper than Python."""
+        stack: list[tuple[LexborNode | None, int, bool]] = [(body.first_child, 1, False)]
+        while stack:
+            node, depth, inside = stack.pop()
+            if node is None:
+                if inside:
+                    self._steps.append(-1)
+                continue
+            stack.append((node.next, depth, inside))
+            tag = node.tag or ""
+            if tag == "-text":
+                self._add(clean(node.text_content or ""))
+            elif tag == "script" and _MATH_SCRIPT.match(node.attributes.get("type") or ""):
+                self._add(f"${clean(node.text()).strip()}$")
+            elif tag in _DROPPED or tag.startswith(("-", "_")):
+                continue
+            elif depth > _MAX_DEPTH:
+                self._add(" ")
+                stack.append((node.first_child, depth, False))
+            else:
+                said = tuple((name, v) for name, v in node.attributes.items() if name in _ATTRIBUTES)
+                self._steps.append(self._tags.setdefault(tag, len(self._tags)))
+                self._steps.append(self._attributes.setdefault(said, len(self._attributes)))
+                stack.append((node.first_child, depth + 1, True))
+
+    def _add(self, text: str) -> None:
+        self._text.write(text)
+        self._steps.append(-2 - len(text))
 
 
 def measure(root: Element) -> None:
