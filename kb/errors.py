@@ -81,3 +81,11 @@ class NotFound(KnowledgeBaseError):
 
 class LabelUnknown(KnowledgeBaseError):
     """A target or scope label that no vendor, no stored document and no installed target has."""
+
+
+class QuestionsInvalid(KnowledgeBaseError):
+    """A file of questions for adapting the embedding model cannot be read or is malformed."""
+
+
+class NothingToLearn(KnowledgeBaseError):
+    """The stored documents give too few pairs of question and answer to adapt the embedding model."""

@@ -16,7 +16,8 @@ def open_embedder(
 ) -> Embedder:
     """The model called `name`, of an endpoint at `base_url`; without them, the one that the settings name.
 
-    `model_id` is what is known of an endpoint's model from before. Raises EmbeddingFailed.
+    `model_id` is what is known of the model from before: an endpoint is not asked again, and of adapters only
+    those are applied that make it up. Raises EmbeddingFailed.
     """
     name = settings.embedding_model if name is None else name
     if name.startswith(ENDPOINT):
@@ -31,4 +32,4 @@ def open_embedder(
         )
     from kb.embedding import load_embedder
 
-    return load_embedder(name)
+    return load_embedder(name, settings.home / "adapters", model_id)

@@ -1,0 +1,129 @@
+"""`kernelevolve kb adapt`: train on the user's documents, and keep the change only if it helps."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kb.adaptation.compare import Comparison, compare
+from kb.adaptation.lowrank import write_factors
+from kb.adaptation.pairs import KINDS, Pair, read_questions, stored_pairs
+from kb.adaptation.training import Recipe, train
+from kb.embedding import FolderModel, SentenceTransformerEmbedder, open_model
+from kb.errors import EmbeddingFailed, NothingToLearn
+
+if TYPE_CHECKING:
+    from kb.base import KnowledgeBase
+
+FEWEST = 50  # pairs held out: fewer cannot tell an improvement from luck
+_MOST_HELD_OUT = 600  # of a kind
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What was learnt: `kept` says whether the knowledge base uses it from now on, from `file`."""
+
+    kept: bool
+    model_id: str
+    file: Path | None
+    trained_on: dict[str, int]
+    overall: Comparison
+    by_kind: dict[str, Comparison] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kept": self.kept,
+            "model": self.model_id,
+            "path": None if self.file is None else str(self.file),
+            "trained_on": self.trained_on,
+            "held_out": self.overall.to_json(),
+            "kinds": {kind: c.to_json() for kind, c in self.by_kind.items()},
+        }
+
+
+def adapt(
+    kb: KnowledgeBase,
+    *,
+    questions: Path | None = None,
+    recipe: Recipe | None = None,
+    most: int = 8000,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Adapted:
+    """Train on at most `most` pairs and compare on documents that were kept apart.
+
+    What is kept becomes `<home>/adapters/<model>.safetensors`, which the next open finds. Raises NothingToLearn,
+    QuestionsInvalid, or EmbeddingFailed where the model is not one of files on this machine.
+    """
+    current = kb.embedder
+    if not isinstance(current, FolderModel):
+        raise EmbeddingFailed("only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder")
+    own = kb.home / "adapters"
+    base_adapters = [file for file in current.adapters if file.parent != own]
+    recipe = recipe or Recipe()
+    taught, held = _divide(stored_pairs(kb) + (read_questions(kb, questions) if questions else []), most, recipe.seed)
+
+    base = SentenceTransformerEmbedder(current.folder, adapters=base_adapters)
+    told = progress or (lambda *_: None)
+    factors = train(base.load(), taught, recipe, lambda done, total: told("training", done, total))
+    file = own / f"{base.model_id}.safetensors"
+    trial = own / "trial"
+    facts = {"pairs": str(len(taught)), "rank": str(recipe.rank), "epochs": str(recipe.epochs)}
+    write_factors(trial / file.name, factors, facts)
+    try:
+        adapted = open_model(current.folder, [*_folders(base_adapters), trial])
+        overall, by_kind = compare(kb, current, adapted, held, lambda done, total: told("comparing", done, total))
+        if overall.better:
+            (trial / file.name).replace(file)
+        else:
+            (trial / file.name).unlink()
+    finally:
+        for left in trial.glob("*"):
+            left.unlink()
+        trial.rmdir()
+    return Adapted(
+        kept=overall.better,
+        model_id=adapted.model_id if overall.better else current.model_id,
+        file=file if overall.better else None,
+        trained_on=dict(Counter(p.kind for p in taught)),
+        overall=overall,
+        by_kind=by_kind,
+    )
+
+
+def _folders(files: Sequence[Path]) -> list[Path]:
+    return [file.parent for file in files]
+
+
+def forget(kb: KnowledgeBase) -> Path | None:
+    """Go back to the model as it was before `adapt`; the file that was removed."""
+    current = kb.embedder
+    own = [f for f in getattr(current, "adapters", ()) if f.parent == kb.home / "adapters"]
+    for file in own:
+        file.unlink()
+    return own[0] if own else None
+
+
+def _divide(pairs: Sequence[Pair], most: int, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Pairs to train on, as many of each kind as there are up to an equal share, and those held out."""
+    rng = random.Random(seed)
+    taught: list[Pair] = []
+    held: list[Pair] = []
+    kinds = {kind: [p for p in pairs if p.kind == kind] for kind in KINDS}
+    left = sum(1 for members in kinds.values() if members)
+    for members in sorted((m for m in kinds.values() if m), key=len):
+        rng.shuffle(members)
+        mine = [p for p in members if not p.held_out][: (most - len(taught)) // left]
+        taught += mine
+        held += [p for p in members if p.held_out][:_MOST_HELD_OUT]
+        left -= 1
+    if len(held) < FEWEST or len(taught) < FEWEST:
+        raise NothingToLearn(
+            f"the documents give {len(taught)} pairs to learn from and {len(held)} to compare with; "
+            f"{FEWEST} of each are needed",
+            "ingest more documents, or give questions with --questions",
+        )
+    return taught, held

@@ -1,0 +1,201 @@
+"""Questions with passages that answer them, made from what is stored; nothing but the text itself is needed.
+
+Headings: what a section is called, and its text without the heading. Summaries: the first sentence, and what
+follows (the inverse cloze task of Lee et al. 2019; of an API page, its docstring's first line). References: a
+sentence that names another section in code marks or a role, and that section. Questions that people or a model
+wrote come from a file, see `read_questions`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+from sqlmodel import col
+
+from kb.errors import QuestionsInvalid
+from kb.tables import Chunk, Document, Passage, Section
+
+if TYPE_CHECKING:
+    from kb.base import KnowledgeBase
+
+KINDS = ("heading", "summary", "reference", "question")
+HELD_OUT = 10  # every tenth document
+_SEPARATOR = " › "
+_COMMON_HEADING = 3  # a heading of more sections than this says nothing about any
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*:])")
+_NAMED = re.compile(r"`+~?\.?([A-Za-z_][\w.]{3,})(?:\(\))?`+")
+_PROSE = re.compile(r"^[A-Z`*:][^|{};=]*$")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`passage` answers `question`; both are embedded. `chunk` is where the answer stands, by its key."""
+
+    kind: str
+    question: str
+    passage: str
+    chunk: int
+    scope: str
+    held_out: bool
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    pk: int
+    id: str
+    path: str
+    scope: str
+    ordinal: int
+    section: int
+    heading_path: str
+    text: str
+    held_out: bool
+
+    @property
+    def heading(self) -> str:
+        return self.heading_path.rsplit(_SEPARATOR, 1)[-1].strip()
+
+
+def held_out(path: str) -> bool:
+    """Whole documents are kept apart: neighbouring passages would give the answers away."""
+    return int.from_bytes(hashlib.sha256(path.encode("utf-8", "surrogatepass")).digest()[:4], "big") % HELD_OUT == 0
+
+
+def stored_pairs(kb: KnowledgeBase) -> list[Pair]:
+    """All pairs that the stored documents give, in a reproducible order."""
+    chunks = _chunks(kb)
+    first: dict[int, _Chunk] = {}
+    for chunk in chunks:
+        first.setdefault(chunk.section, chunk)
+    counts = Counter(c.heading.lower() for c in first.values())
+    by_name = _sections_by_name(first.values())
+    pairs = []
+    for chunk in first.values():
+        pairs += _of_heading(chunk, counts)
+        pairs += _of_summary(chunk)
+    for chunk in chunks:
+        pairs += _of_references(chunk, by_name)
+    return list({(p.question, p.passage): p for p in pairs}.values())
+
+
+def _chunks(kb: KnowledgeBase) -> list[_Chunk]:
+    with kb.session() as session:
+        rows = session.connection().execute(
+            select(
+                col(Chunk.pk), col(Chunk.id), col(Document.path), col(Chunk.scope), col(Chunk.ordinal),
+                col(Chunk.section_id), col(Section.heading_path), col(Chunk.text),
+            )
+            .join(Document, col(Document.id) == col(Chunk.document_id))
+            .join(Section, col(Section.id) == col(Chunk.section_id))
+            .order_by(col(Document.path), col(Chunk.ordinal), col(Chunk.id))
+        ).all()  # fmt: skip
+    return [_Chunk(*row, held_out(row[2])) for row in rows]
+
+
+def _of_heading(chunk: _Chunk, counts: Counter[str]) -> Iterator[Pair]:
+    heading = chunk.heading
+    body = _without_heading(chunk)
+    if counts[heading.lower()] <= _COMMON_HEADING and len(heading) >= 8 and len(body) >= 100:
+        yield Pair("heading", heading, body, chunk.pk, chunk.scope, chunk.held_out)
+
+
+def _of_summary(chunk: _Chunk) -> Iterator[Pair]:
+    paragraphs = [" ".join(p.split()) for p in re.split(r"\n\s*\n", _without_heading(chunk))]
+    for i, paragraph in enumerate(paragraphs):
+        sentences = _SENTENCE.split(paragraph, maxsplit=1)
+        if not 6 <= len(sentences[0].split()) <= 40 or not _PROSE.match(sentences[0]):
+            continue
+        rest = "\n".join([*paragraphs[:i], *sentences[1:], *paragraphs[i + 1 :]])
+        if len(rest) >= 100:
+            yield Pair("summary", sentences[0], rest, chunk.pk, chunk.scope, chunk.held_out)
+        return
+
+
+def _sections_by_name(sections: Iterable[_Chunk]) -> dict[tuple[str, str], _Chunk]:
+    """(scope, name) -> the one section whose heading is that name, qualified or not."""
+    found: dict[tuple[str, str], list[_Chunk]] = defaultdict(list)
+    for chunk in sections:
+        name = re.split(r"[\s(]", chunk.heading.strip("`"), maxsplit=1)[0]
+        if re.fullmatch(r"[A-Za-z_][\w.]{3,}", name) and (name == chunk.heading.strip("`") or "." in name):
+            for key in {name, name.rsplit(".", 1)[-1]}:
+                found[chunk.scope, key].append(chunk)
+    return {key: chunks[0] for key, chunks in found.items() if len(chunks) == 1}
+
+
+def _of_references(chunk: _Chunk, by_name: dict[tuple[str, str], _Chunk]) -> Iterator[Pair]:
+    for sentence in _SENTENCE.split(" ".join(_without_heading(chunk).split())):
+        if not 8 <= len(sentence.split()) <= 60:
+            continue
+        for name in dict.fromkeys(_NAMED.findall(sentence)):
+            answer = by_name.get((chunk.scope, name)) or by_name.get((chunk.scope, name.rsplit(".", 1)[-1]))
+            if answer is not None and answer.section != chunk.section:
+                apart = chunk.held_out or answer.held_out
+                yield Pair("reference", sentence, answer.text, answer.pk, chunk.scope, apart)
+
+
+def _without_heading(chunk: _Chunk) -> str:
+    """The text without leading lines that only repeat the heading, or underline it."""
+    lines = chunk.text.split("\n")
+    while lines and (not lines[0].strip(" #=-~^*`") or lines[0].strip(" #`") == chunk.heading.strip(" `")):
+        lines.pop(0)
+    return "\n".join(lines).strip()
+
+
+def read_questions(kb: KnowledgeBase, file: Path) -> list[Pair]:
+    """Questions from a file of JSON lines, {"id": a chunk's id or its first digits, "q": [questions]}.
+
+    Each is paired with that of the chunk's passages which is nearest to it. Ids that are not stored (any more)
+    are passed over: the file may be older than the documents. Raises QuestionsInvalid.
+    """
+    asked: list[tuple[str, str]] = []
+    for number, line in enumerate(_lines(file), start=1):
+        try:
+            row = json.loads(line)
+            asked += [(str(row["id"]), str(question)) for question in row["q"]]
+        except (ValueError, KeyError, TypeError) as error:
+            example = '{"id": "3f9c2a71b0d4", "q": ["How large may a tile be?"]}'
+            raise QuestionsInvalid(f"{file}, line {number}: not a question", f"for example: {example}") from error
+    chunks = {c.id: c for c in _chunks(kb)}
+    short = {c.id[:length]: c for c in chunks.values() for length in {len(i) for i, _ in asked}}
+    found = [(question, short[i]) for i, question in asked if i in short]
+    nearest = _nearest_passages(kb, [(question, chunk.pk) for question, chunk in found])
+    return [
+        Pair("question", question, passage, chunk.pk, chunk.scope, chunk.held_out)
+        for (question, chunk), passage in zip(found, nearest, strict=True)
+        if passage
+    ]
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise QuestionsInvalid(f"{file} cannot be read: {error}", "give a file of JSON lines") from error
+
+
+def _nearest_passages(kb: KnowledgeBase, asked: Sequence[tuple[str, int]]) -> list[str]:
+    with kb.session() as session:
+        rows = session.connection().execute(
+            select(col(Passage.chunk_pk), col(Passage.text)).order_by(col(Passage.chunk_pk), col(Passage.ordinal))
+        ).all()
+    wanted = {pk for _, pk in asked}
+    passages: dict[int, list[str]] = defaultdict(list)
+    for pk, text in rows:
+        if pk in wanted:
+            passages[pk].append(text)
+    several = sorted({t for pk in wanted for t in passages[pk] if len(passages[pk]) > 1})
+    vectors = dict(zip(several, kb.embedder.embed(several), strict=True)) if several else {}
+    questions = kb.embedder.embed([q for q, _ in asked]) if asked else []
+    return [
+        max(passages[pk], key=lambda text: float(vectors[text] @ vector)) if len(passages[pk]) > 1
+        else next(iter(passages[pk]), "")
+        for (_, pk), vector in zip(asked, questions, strict=True)
+    ]  # fmt: skip
