@@ -100,6 +100,23 @@ def steps(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextlib.contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a callback (stage, done, total): one bar after the other."""
+    current = ""
+    bar: Callable[[int, int], None]
+    with contextlib.ExitStack() as stack:
+
+        def callback(stage: str, done: int, total: int) -> None:
+            nonlocal current, bar
+            if stage != current:
+                stack.close()
+                current, bar = stage, stack.enter_context(steps(stage, "steps"))
+            bar(done, total)
+
+        yield callback
+
+
+@contextlib.contextmanager
 def activity(message: str) -> Iterator[None]:
     """A spinner with `message` on a terminal, one line elsewhere."""
     console = err()

@@ -265,7 +265,8 @@ class SentenceTransformerEmbedder(FolderModel):
         """Imports torch, which alone knows what there is."""
         device, why = self._device()
         notes = "; ".join(note for note in (why, self._reason) if note)
-        return f"sentence-transformers on {device}{_adapted(self.adapters)}" + (f" ({notes})" if notes else "")
+        where = f"sentence-transformers on {device}{_adapted(self.adapters)}"
+        return f"{where} ({notes})" if notes else where
 
     def _device(self) -> tuple[str, str]:
         """The device that computes, and its name, or why it is not the GPU that is there."""

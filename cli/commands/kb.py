@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands import kb_backup, kb_eval
+from cli.commands import kb_adapt, kb_backup, kb_eval
 from cli.options import JsonFlag
 from cli.output import clean, emit, note, out
 from cli.session import state_of, stored
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
     group.command("gc", epilog="Example: kernelevolve kb gc")(gc)
     kb_backup.register(group)
     kb_eval.register(group)
+    kb_adapt.register(group)
     app.add_typer(group, name="kb")
 
 

@@ -55,16 +55,19 @@ def adapt(
 ) -> Adapted:
     """Train on at most `most` pairs and compare on documents that were kept apart.
 
-    What is kept becomes `<home>/adapters/<model>.safetensors`, which the next open finds. Raises NothingToLearn,
-    QuestionsInvalid, or EmbeddingFailed where the model is not one of files on this machine.
+    What is kept becomes `<home>/adapters/<model>.safetensors`, which the next open finds. Raises
+    NothingToLearn, QuestionsInvalid, or EmbeddingFailed where the model is not one of files on this machine.
     """
     current = kb.embedder
     if not isinstance(current, FolderModel):
-        raise EmbeddingFailed("only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder")
+        raise EmbeddingFailed(
+            "only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder"
+        )
     own = kb.home / "adapters"
     base_adapters = [file for file in current.adapters if file.parent != own]
     recipe = recipe or Recipe()
-    taught, held = _divide(stored_pairs(kb) + (read_questions(kb, questions) if questions else []), most, recipe.seed)
+    pairs = stored_pairs(kb) + (read_questions(kb, questions) if questions else [])
+    taught, held = _divide(pairs, most, recipe.seed)
 
     base = SentenceTransformerEmbedder(current.folder, adapters=base_adapters)
     told = progress or (lambda *_: None)
@@ -75,7 +78,8 @@ def adapt(
     write_factors(trial / file.name, factors, facts)
     try:
         adapted = open_model(current.folder, [*_folders(base_adapters), trial])
-        overall, by_kind = compare(kb, current, adapted, held, lambda done, total: told("comparing", done, total))
+        model_id = adapted.model_id  # of the file where it still is
+        overall, by_kind = compare(current, adapted, held, lambda done, total: told("comparing", done, total))
         if overall.better:
             (trial / file.name).replace(file)
         else:
@@ -86,7 +90,7 @@ def adapt(
         trial.rmdir()
     return Adapted(
         kept=overall.better,
-        model_id=adapted.model_id if overall.better else current.model_id,
+        model_id=model_id if overall.better else current.model_id,
         file=file if overall.better else None,
         trained_on=dict(Counter(p.kind for p in taught)),
         overall=overall,
@@ -108,18 +112,19 @@ def forget(kb: KnowledgeBase) -> Path | None:
 
 
 def _divide(pairs: Sequence[Pair], most: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Pairs to train on, as many of each kind as there are up to an equal share, and those held out."""
+    """Pairs to train on, and those held out. Questions that somebody wrote come first, being what is asked;
+    the other kinds share what is left alike, as far as each goes.
+    """
     rng = random.Random(seed)
     taught: list[Pair] = []
     held: list[Pair] = []
     kinds = {kind: [p for p in pairs if p.kind == kind] for kind in KINDS}
-    left = sum(1 for members in kinds.values() if members)
-    for members in sorted((m for m in kinds.values() if m), key=len):
+    in_turn = sorted((m for kind, m in kinds.items() if kind != "question"), key=len)
+    for position, members in enumerate([kinds["question"], *in_turn]):
         rng.shuffle(members)
-        mine = [p for p in members if not p.held_out][: (most - len(taught)) // left]
-        taught += mine
+        share = most if position == 0 else (most - len(taught)) // (len(KINDS) - position)
+        taught += [p for p in members if not p.held_out][:share]
         held += [p for p in members if p.held_out][:_MOST_HELD_OUT]
-        left -= 1
     if len(held) < FEWEST or len(taught) < FEWEST:
         raise NothingToLearn(
             f"the documents give {len(taught)} pairs to learn from and {len(held)} to compare with; "

@@ -42,8 +42,8 @@ class Comparison:
 
 
 def compare(
-    before: Embedder,
-    after: Embedder,
+    old: Embedder,
+    new: Embedder,
     held: Sequence[Pair],
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Comparison, dict[str, Comparison]]:
@@ -54,21 +54,21 @@ def compare(
 
     total = 4 * len(held)
     ranks = []
-    for number, model in enumerate((before, after)):
+    for number, model in enumerate((old, new)):
 
         def step(done: int, offset: int = 2 * number * len(held)) -> None:
             if progress is not None:
                 progress(offset + done, total)
 
         ranks.append(_ranks(model, held, step))
-    gains = [np.where(r <= _DEPTH, 1 / r, 0.0) for r in ranks]
+    before, after = ranks
     kinds = np.array([p.kind for p in held])
     by_kind = {
-        kind: _comparison(*(r[kinds == kind] for r in ranks), *(g[kinds == kind] for g in gains), None)
+        kind: _comparison(before[kinds == kind], after[kinds == kind])
         for kind in dict.fromkeys(kinds.tolist())
     }
     weights = np.array([1.0 / np.count_nonzero(kinds == kind) for kind in kinds])
-    return _comparison(*ranks, *gains, weights / weights.sum()), by_kind
+    return _comparison(before, after, weights / weights.sum()), by_kind
 
 
 def _ranks(model: Embedder, held: Sequence[Pair], step: Callable[[int], None]) -> NDArray[np.float64]:
@@ -91,7 +91,7 @@ def _ranks(model: Embedder, held: Sequence[Pair], step: Callable[[int], None]) -
     texts = np.array([p.passage for p in held])
     ranks = np.empty(len(held))
     for i in range(len(held)):
-        rivals = np.unique(np.flatnonzero((scopes == scopes[i]) & (chunks != chunks[i]) & (texts != texts[i])))
+        rivals = np.flatnonzero((scopes == scopes[i]) & (chunks != chunks[i]) & (texts != texts[i]))
         scores = passages @ questions[i]
         best = dict(zip(texts[rivals], scores[rivals], strict=True))  # one text is one rival
         ranks[i] = 1 + sum(score > scores[i] for score in best.values())
@@ -99,19 +99,17 @@ def _ranks(model: Embedder, held: Sequence[Pair], step: Callable[[int], None]) -
 
 
 def _comparison(
-    rank_before: NDArray[np.float64],
-    rank_after: NDArray[np.float64],
-    gain_before: NDArray[np.float64],
-    gain_after: NDArray[np.float64],
-    weights: NDArray[np.float64] | None,
+    before: NDArray[np.float64], after: NDArray[np.float64], weights: NDArray[np.float64] | None = None
 ) -> Comparison:
+    """Of ranks, weighted; by default all alike."""
     import numpy as np
 
-    n = len(rank_before)
+    n = len(before)
     weights = np.full(n, 1 / n) if weights is None else weights
+    worth = [np.where(ranks <= _DEPTH, 1 / ranks, 0.0) for ranks in (before, after)]
     rng = np.random.default_rng(0)
     drawn = rng.multinomial(n, np.full(n, 1 / n), size=_RESAMPLES) * weights
-    means = drawn @ (gain_after - gain_before) / drawn.sum(axis=1)
+    means = drawn @ (worth[1] - worth[0]) / drawn.sum(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])
 
     def mean(values: NDArray[np.float64]) -> float:
@@ -119,10 +117,10 @@ def _comparison(
 
     return Comparison(
         pairs=n,
-        recall_before=mean((rank_before <= _DEPTH).astype(float)),
-        recall_after=mean((rank_after <= _DEPTH).astype(float)),
-        mrr_before=mean(gain_before),
-        mrr_after=mean(gain_after),
-        gain=mean(gain_after - gain_before),
+        recall_before=mean((before <= _DEPTH).astype(float)),
+        recall_after=mean((after <= _DEPTH).astype(float)),
+        mrr_before=mean(worth[0]),
+        mrr_after=mean(worth[1]),
+        gain=mean(worth[1] - worth[0]),
         gain_ci=(round(float(low), 4), round(float(high), 4)),
     )

@@ -1,8 +1,8 @@
 """Low-rank changes of an embedding model's weights: one to ship takes about a megabyte.
 
-A matrix W (out, in) becomes W + B A, with A (rank, in) and B (out, rank): Hu et al. 2021, "LoRA", their scale
-within B. A file is safetensors in float16; `<weight>.down` is A, `<weight>.up` is B. It is named for the model
-that it adapts, so that it cannot be applied to another one.
+A matrix W (out, in) becomes W + B A, with A (rank, in) and B (out, rank): Hu et al. 2021, "LoRA", their
+scale within B. A file is safetensors in float16; `<weight>.down` is A, `<weight>.up` is B. It is named for
+the model that it adapts, so that it cannot be applied to another one.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kb.bert import NotExpressible, Weights, read_weights
+from kb.bert import NotExpressible, read_weights
 from kb.errors import EmbeddingFailed
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from kb.bert import Weights
+
     Matrix = NDArray[np.float32]
     Factors = Mapping[str, tuple[Matrix, Matrix]]  # weight -> (A, B)
 
 _DOWN, _UP = ".down", ".up"
+_REMEDY = "remove it, or run `kernelevolve kb adapt`"
 
 
 def find_adapters(model_id: str, folders: Sequence[Path], wanted: str = "") -> list[Path]:
@@ -52,13 +55,11 @@ def read_factors(file: Path) -> Factors:
             raise KeyError("pairs of matrices")
         return {name: (tensors[name + _DOWN], tensors[name + _UP]) for name in names}
     except (NotExpressible, KeyError) as error:
-        raise EmbeddingFailed(
-            f"{file} is no adapter of an embedding model: {error}", "remove it, or run `kernelevolve kb adapt`"
-        ) from error
+        raise EmbeddingFailed(f"{file} is no adapter of an embedding model: {error}", _REMEDY) from error
 
 
 def write_factors(file: Path, factors: Factors, facts: Mapping[str, str]) -> None:
-    """`facts`: what it was made from, kept in the file's header. The file is there as a whole or not at all."""
+    """`facts`: what it was made from, kept in the file's header. The file is there whole or not at all."""
     import numpy as np
     from safetensors.numpy import save_file
 
@@ -77,8 +78,6 @@ def adapt_weights(weights: Weights, files: Sequence[Path]) -> Weights:
     for file in files:
         for name, (down, up) in read_factors(file).items():
             if name not in changed or changed[name].shape != (up.shape[0], down.shape[1]):
-                raise EmbeddingFailed(
-                    f"{file} does not fit the embedding model: {name}", "remove it, or run `kernelevolve kb adapt`"
-                )
+                raise EmbeddingFailed(f"{file} does not fit the embedding model: {name}", _REMEDY)
             changed[name] = changed[name] + up @ down
     return changed

@@ -2,8 +2,8 @@
 
 Headings: what a section is called, and its text without the heading. Summaries: the first sentence, and what
 follows (the inverse cloze task of Lee et al. 2019; of an API page, its docstring's first line). References: a
-sentence that names another section in code marks or a role, and that section. Questions that people or a model
-wrote come from a file, see `read_questions`.
+sentence that names another section in code marks or a role, and that section. Questions that people or a
+model wrote come from a file, see `read_questions`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 KINDS = ("heading", "summary", "reference", "question")
 HELD_OUT = 10  # every tenth document
 _SEPARATOR = " › "
+_MOST_NAMES = 2  # in a sentence that says something about each
 _COMMON_HEADING = 3  # a heading of more sections than this says nothing about any
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*:])")
 _NAMED = re.compile(r"`+~?\.?([A-Za-z_][\w.]{3,})(?:\(\))?`+")
@@ -50,12 +51,12 @@ class Pair:
 @dataclass(frozen=True)
 class _Chunk:
     pk: int
-    id: str
     path: str
     scope: str
-    ordinal: int
     section: int
     heading_path: str
+    start_line: int
+    end_line: int
     text: str
     held_out: bool
 
@@ -66,7 +67,8 @@ class _Chunk:
 
 def held_out(path: str) -> bool:
     """Whole documents are kept apart: neighbouring passages would give the answers away."""
-    return int.from_bytes(hashlib.sha256(path.encode("utf-8", "surrogatepass")).digest()[:4], "big") % HELD_OUT == 0
+    digest = hashlib.sha256(path.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:4], "big") % HELD_OUT == 0
 
 
 def stored_pairs(kb: KnowledgeBase) -> list[Pair]:
@@ -77,7 +79,7 @@ def stored_pairs(kb: KnowledgeBase) -> list[Pair]:
         first.setdefault(chunk.section, chunk)
     counts = Counter(c.heading.lower() for c in first.values())
     by_name = _sections_by_name(first.values())
-    pairs = []
+    pairs: list[Pair] = []
     for chunk in first.values():
         pairs += _of_heading(chunk, counts)
         pairs += _of_summary(chunk)
@@ -90,14 +92,17 @@ def _chunks(kb: KnowledgeBase) -> list[_Chunk]:
     with kb.session() as session:
         rows = session.connection().execute(
             select(
-                col(Chunk.pk), col(Chunk.id), col(Document.path), col(Chunk.scope), col(Chunk.ordinal),
-                col(Chunk.section_id), col(Section.heading_path), col(Chunk.text),
+                col(Chunk.pk), col(Document.path), col(Chunk.scope), col(Chunk.section_id),
+                col(Section.heading_path), col(Chunk.start_line), col(Chunk.end_line), col(Chunk.text),
             )
             .join(Document, col(Document.id) == col(Chunk.document_id))
             .join(Section, col(Section.id) == col(Chunk.section_id))
             .order_by(col(Document.path), col(Chunk.ordinal), col(Chunk.id))
         ).all()  # fmt: skip
-    return [_Chunk(*row, held_out(row[2])) for row in rows]
+    return [
+        _Chunk(pk or 0, path, scope, section, heading, start, end, text, held_out(path))
+        for pk, path, scope, section, heading, start, end, text in rows
+    ]
 
 
 def _of_heading(chunk: _Chunk, counts: Counter[str]) -> Iterator[Pair]:
@@ -132,9 +137,11 @@ def _sections_by_name(sections: Iterable[_Chunk]) -> dict[tuple[str, str], _Chun
 
 def _of_references(chunk: _Chunk, by_name: dict[tuple[str, str], _Chunk]) -> Iterator[Pair]:
     for sentence in _SENTENCE.split(" ".join(_without_heading(chunk).split())):
-        if not 8 <= len(sentence.split()) <= 60:
+        names = list(dict.fromkeys(_NAMED.findall(sentence)))
+        # Lists of names and fields of parameters mention more than they are about.
+        if not 8 <= len(sentence.split()) <= 60 or len(names) > _MOST_NAMES or sentence[0] in ":-*|":
             continue
-        for name in dict.fromkeys(_NAMED.findall(sentence)):
+        for name in names:
             answer = by_name.get((chunk.scope, name)) or by_name.get((chunk.scope, name.rsplit(".", 1)[-1]))
             if answer is not None and answer.section != chunk.section:
                 apart = chunk.held_out or answer.held_out
@@ -150,22 +157,32 @@ def _without_heading(chunk: _Chunk) -> str:
 
 
 def read_questions(kb: KnowledgeBase, file: Path) -> list[Pair]:
-    """Questions from a file of JSON lines, {"id": a chunk's id or its first digits, "q": [questions]}.
+    """Questions from a file of JSON lines, {"at": "PATH:LINE", "q": [questions]}, as citations begin.
 
-    Each is paired with that of the chunk's passages which is nearest to it. Ids that are not stored (any more)
-    are passed over: the file may be older than the documents. Raises QuestionsInvalid.
+    The chunk that holds the line answers: that of its passages which is nearest to the question. What is not
+    stored (any more) is passed over: the file may be older than the documents. Raises QuestionsInvalid.
     """
-    asked: list[tuple[str, str]] = []
+    asked: list[tuple[str, int, str]] = []
     for number, line in enumerate(_lines(file), start=1):
         try:
             row = json.loads(line)
-            asked += [(str(row["id"]), str(question)) for question in row["q"]]
+            path, _, lines = str(row["at"]).rpartition(":")
+            first = int(lines.partition("-")[0])
+            asked += [(path, first, str(question)) for question in row["q"]]
         except (ValueError, KeyError, TypeError) as error:
-            example = '{"id": "3f9c2a71b0d4", "q": ["How large may a tile be?"]}'
-            raise QuestionsInvalid(f"{file}, line {number}: not a question", f"for example: {example}") from error
-    chunks = {c.id: c for c in _chunks(kb)}
-    short = {c.id[:length]: c for c in chunks.values() for length in {len(i) for i, _ in asked}}
-    found = [(question, short[i]) for i, question in asked if i in short]
+            example = '{"at": "guide.md:120", "q": ["How large may a tile be?"]}'
+            raise QuestionsInvalid(
+                f"{file}, line {number}: not a question", f"for example: {example}"
+            ) from error
+    by_path: dict[str, list[_Chunk]] = defaultdict(list)
+    for chunk in _chunks(kb):
+        by_path[chunk.path].append(chunk)
+    found = [
+        (question, chunk)
+        for path, at, question in asked
+        for chunk in [next((c for c in by_path[path] if c.start_line <= at <= c.end_line), None)]
+        if chunk is not None
+    ]
     nearest = _nearest_passages(kb, [(question, chunk.pk) for question, chunk in found])
     return [
         Pair("question", question, passage, chunk.pk, chunk.scope, chunk.held_out)
@@ -182,10 +199,18 @@ def _lines(file: Path) -> list[str]:
 
 
 def _nearest_passages(kb: KnowledgeBase, asked: Sequence[tuple[str, int]]) -> list[str]:
+    if not asked:
+        return []
     with kb.session() as session:
-        rows = session.connection().execute(
-            select(col(Passage.chunk_pk), col(Passage.text)).order_by(col(Passage.chunk_pk), col(Passage.ordinal))
-        ).all()
+        rows = (
+            session.connection()
+            .execute(
+                select(col(Passage.chunk_pk), col(Passage.text)).order_by(
+                    col(Passage.chunk_pk), col(Passage.ordinal)
+                )
+            )
+            .all()
+        )
     wanted = {pk for _, pk in asked}
     passages: dict[int, list[str]] = defaultdict(list)
     for pk, text in rows:
@@ -193,7 +218,7 @@ def _nearest_passages(kb: KnowledgeBase, asked: Sequence[tuple[str, int]]) -> li
             passages[pk].append(text)
     several = sorted({t for pk in wanted for t in passages[pk] if len(passages[pk]) > 1})
     vectors = dict(zip(several, kb.embedder.embed(several), strict=True)) if several else {}
-    questions = kb.embedder.embed([q for q, _ in asked]) if asked else []
+    questions = list(kb.embedder.embed([q for q, _ in asked]))
     return [
         max(passages[pk], key=lambda text: float(vectors[text] @ vector)) if len(passages[pk]) > 1
         else next(iter(passages[pk]), "")

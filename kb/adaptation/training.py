@@ -1,8 +1,8 @@
 """Fitting a low-rank change of an embedding model to pairs of question and passage.
 
 The loss is that of in-batch negatives (van den Oord et al. 2018, InfoNCE; Henderson et al. 2017), in both
-directions: a question's own passage against those of the other questions in the batch. Batches are made within
-one scope, where the wrong answers are hard to tell from the right one.
+directions: a question's own passage against those of the other questions in the batch. Batches are made
+within one scope, where the wrong answers are hard to tell from the right one.
 """
 
 from __future__ import annotations
@@ -52,17 +52,14 @@ def train(
     if torch.cuda.is_available():
         model.to("cuda")
     encoder = model[0].auto_model
-    device = next(encoder.parameters()).device
     torch.manual_seed(recipe.seed)
     low = _insert(encoder, recipe.rank)
-    frozen = [p for p in encoder.parameters() if p.requires_grad]
     factors = [p for m in low.values() for p in (m.down, m.up)]
+    frozen = [p for p in encoder.parameters() if p.requires_grad and not any(p is f for f in factors)]
     try:
         for parameter in frozen:
             parameter.requires_grad_(False)
-        for parameter in factors:
-            parameter.requires_grad_(True)
-        _fit(model, pairs, recipe, factors, device, progress)
+        _fit(model, pairs, recipe, factors, progress)
         return {
             f"{name}.weight": (m.down.detach().float().cpu().numpy(), m.up.detach().float().cpu().numpy())
             for name, m in low.items()
@@ -81,19 +78,21 @@ def _insert(encoder: torch.nn.Module, rank: int) -> dict[str, Any]:
     class LowRank(torch.nn.Module):
         def __init__(self, base: torch.nn.Linear) -> None:
             super().__init__()
-            like = {"device": base.weight.device, "dtype": torch.float32}
             self.base = base
-            down = torch.randn(rank, base.in_features, **like) / base.in_features**0.5
+            device = base.weight.device
+            down = torch.randn(rank, base.in_features, device=device) / base.in_features**0.5
             self.down = torch.nn.Parameter(down)
-            self.up = torch.nn.Parameter(torch.zeros(base.out_features, rank, **like))
+            self.up = torch.nn.Parameter(torch.zeros(base.out_features, rank, device=device))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.base(x) + (x @ self.down.T) @ self.up.T
+            changed: torch.Tensor = self.base(x) + (x @ self.down.T) @ self.up.T
+            return changed
 
     layers = {
         name: module
         for name, module in encoder.named_modules()
-        if isinstance(module, torch.nn.Linear) and not name.startswith("pooler")  # no part of a sentence's vector
+        # A pooler has no part in a sentence's vector.
+        if isinstance(module, torch.nn.Linear) and not name.startswith("pooler")
     }
     if not layers:
         raise EmbeddingFailed("the embedding model has no linear layers to adapt", "adapt another model")
@@ -113,11 +112,11 @@ def _fit(
     pairs: Sequence[Pair],
     recipe: Recipe,
     factors: Sequence[torch.nn.Parameter],
-    device: torch.device,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     import torch
 
+    device = factors[0].device
     rng = random.Random(recipe.seed)
     plan = [batch for _ in range(recipe.epochs) for batch in batches(pairs, recipe.batch, rng)]
     optimizer = torch.optim.AdamW(factors, lr=recipe.learning_rate)
@@ -148,7 +147,7 @@ def _embed(model: Any, texts: Sequence[str], device: torch.device) -> torch.Tens
     """Unit vectors (len(texts), dimension), float32, with gradients."""
     import torch
 
-    features = {k: v.to(device) for k, v in model.tokenize(list(texts)).items() if hasattr(v, "to")}
+    features = {k: v.to(device) for k, v in model.preprocess(list(texts)).items() if hasattr(v, "to")}
     return torch.nn.functional.normalize(model(features)["sentence_embedding"].float(), dim=1)
 
 
