@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agent.errors import ModelError
 from agent.generator import Draft, GenerationFailed, GenerationRequest
 from agent.parsing import Unparseable, parse_answer
+from kb.errors import ModelError
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
 
-    from agent.models import ChatModel, Reply
+    from kb.chat import ChatModel, Reply
 
 _SYSTEM = "You are an expert in high-performance computing. You write correct, fast kernels and nothing else."
 _REPAIR = (

@@ -25,7 +25,3 @@ class RunBusy(AgentError):
 
 class EvaluationUnavailable(AgentError):
     """The harness could not judge several candidates in a row; the run can be resumed."""
-
-
-class ModelError(AgentError):
-    """The model cannot be used: unknown name, missing package, rejected key or parameter, not reachable."""

@@ -21,7 +21,7 @@ def make_generator(name: str, executor: Executor, base_url: str | None = None) -
         return RecipeGenerator(executor)
     if ":" in name:
         from agent.chat import ChatGenerator
-        from agent.models import open_model
+        from kb.chat import open_model
 
         return ChatGenerator(open_model(name, base_url))
     raise SettingsInvalid(

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlmodel import Session
 
+    from kb.asking import Refiner
     from kb.embedding import Embedder
-    from kb.records import SkillRecord
+    from kb.records import SkillRecord, SubQuery
     from kb.retrieval import QueryResult
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class KnowledgeBase:
         self.blobs = BlobStore(settings.home / "blobs")
         self.vectors = VectorIndex(settings.home / "chroma", lock_timeout_s=settings.lock_timeout_s)
         self._exact = ExactSearch(self)
+        self._refiner: Refiner | None = None
         self.notices: list[str] = []
 
     @classmethod
@@ -100,6 +102,31 @@ class KnowledgeBase:
         from kb.retrieval import query
 
         return query(self, text, target=target, kinds=kinds, k=k)
+
+    def query_many(
+        self,
+        questions: Sequence[SubQuery],
+        *,
+        target: str | None = None,
+        kinds: Sequence[str] | None = None,
+        k: int = 10,
+    ) -> QueryResult:
+        """Several questions as one, see `kb.asking.query_many`."""
+        from kb.asking import query_many
+
+        return query_many(self, questions, target=target, kinds=kinds, k=k)
+
+    @property
+    def refiner(self) -> Refiner | None:
+        """The models that refine queries (`kb.asking.refine`), if some are configured.
+
+        Raises RefinementFailed.
+        """
+        from kb.asking import Refiner
+
+        if self._refiner is None:
+            self._refiner = Refiner.of(self.settings)
+        return self._refiner
 
     def scopes(self) -> list[str]:
         """The labels that stored documents have, sorted."""

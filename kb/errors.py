@@ -89,3 +89,11 @@ class QuestionsInvalid(KnowledgeBaseError):
 
 class NothingToLearn(KnowledgeBaseError):
     """The stored documents give too few pairs of question and answer to adapt the embedding model."""
+
+
+class ModelError(KnowledgeBaseError):
+    """A chat model cannot be used: unknown name, missing package, rejected key, not reachable."""
+
+
+class RefinementFailed(KnowledgeBaseError):
+    """The chat model or cross-encoder that refines a query does not answer, or not as it was asked to."""

@@ -45,16 +45,15 @@ def fold(hits: Iterable[Hit], k: int) -> list[Hit]:
         content = frozenset(words) - STOP_WORDS
         over = _cover(hit, content, runs, kept, places)
         if over is not None:
-            over.also_at.append(_elsewhere(hit, over.hit))
+            over.also_at += [_elsewhere(hit, over.hit), *hit.why.get("also_at", [])]
             continue
         for run in runs:
             places.setdefault(run, set()).add(len(kept))
-        kept.append(_Kept(hit, content))
+        kept.append(_Kept(hit, content, list(hit.why.get("also_at", []))))
         if len(kept) == k:
             break
     return [
-        replace(one.hit, rank=rank, why=one.hit.why | ({"also_at": one.also_at} if one.also_at else {}))
-        for rank, one in enumerate(kept, start=1)
+        replace(one.hit, rank=rank, why=one.hit.why | _named(one)) for rank, one in enumerate(kept, start=1)
     ]
 
 
@@ -77,6 +76,11 @@ def _cover(
         ):
             return other
     return None
+
+
+def _named(kept: _Kept) -> dict[str, list[str]]:
+    elsewhere = dict.fromkeys(place for place in kept.also_at if place != kept.hit.citation)
+    return {"also_at": list(elsewhere)} if elsewhere else {}
 
 
 def _words(text: str) -> list[str]:

@@ -46,6 +46,15 @@ class Hit:
 
 
 @dataclass(frozen=True)
+class SubQuery:
+    """One of several questions. `purpose` says in each hit why it was asked; `weight` is its share."""
+
+    text: str
+    purpose: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
 class SkillRecord:
     """A skill as retrieval returns it.
 

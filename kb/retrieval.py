@@ -10,7 +10,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
@@ -49,13 +49,16 @@ class QueryResult:
     elapsed_ms: float
     hits: list[Hit]
     inferred: Focus | None = None
+    refined: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        inferred = {"inferred": self.inferred.to_json()} if self.inferred else {}
+        said: dict[str, Any] = {"inferred": self.inferred.to_json()} if self.inferred else {}
+        if self.refined:
+            said["refined"] = self.refined
         return {
             "query": self.query,
             "elapsed_ms": round(self.elapsed_ms, 3),
-            **inferred,
+            **said,
             "hits": [h.to_json() for h in self.hits],
         }
 

@@ -56,6 +56,19 @@ class Settings(BaseSettings):
     embedding_timeout_s: float = Field(
         default=60.0, gt=0, description="How long to wait for an answer of the endpoint of openai:NAME."
     )
+    chat_model: str = Field(
+        default="",
+        description="A chat model, provider:NAME, that says queries in other words and reranks; empty: none.",
+    )
+    chat_base_url: str = Field(
+        default="", description="Address of the chat model's server, up to /v1; empty: the provider's own."
+    )
+    chat_timeout_s: float = Field(
+        default=60.0, gt=0, description="How long to wait for an answer of the chat model."
+    )
+    cross_encoder: str = Field(
+        default="", description="A local cross-encoder that reranks: its folder or cached name; empty: none."
+    )
     exact_passages: int = Field(
         default=200_000,
         ge=0,
@@ -78,7 +91,7 @@ class Settings(BaseSettings):
         except RuntimeError as error:  # nobody of this name
             raise ValueError(str(error)) from error
 
-    @field_validator("embedding_base_url")
+    @field_validator("embedding_base_url", "chat_base_url")
     @classmethod
     def _http(cls, url: str) -> str:
         if not url:
@@ -87,7 +100,7 @@ class Settings(BaseSettings):
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError("an address such as http://127.0.0.1:8080/v1 is needed")
         if parts.username or parts.password:  # it would be shown and stored
-            raise ValueError(f"no credentials in an address; set {API_KEY_VARIABLE}")
+            raise ValueError(f"no credentials in an address; set {API_KEY_VARIABLE} or the provider's own")
         return url.rstrip("/")
 
     @model_validator(mode="after")
@@ -96,6 +109,10 @@ class Settings(BaseSettings):
             raise ValueError(f"embedding_model names no model: {ENDPOINT}NAME")
         if self.embedding_base_url and not self.embedding_model.startswith(ENDPOINT):
             raise ValueError(f"embedding_base_url is for an embedding_model {ENDPOINT}NAME")
+        if self.chat_model and not all(self.chat_model.partition(":")):
+            raise ValueError("chat_model must be provider:NAME, such as openai:NAME")
+        if self.chat_base_url and not self.chat_model:
+            raise ValueError("chat_base_url is for a chat_model")
         return self
 
     def __init__(self, **values: Any) -> None:

@@ -1,21 +1,13 @@
-"""The one place that decides what may leave this machine."""
+"""What a prompt may show its model, by the rule of `kb.privacy`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from kb.records import Hit, SkillRecord
 from prompts.request import PromptRequest
-
-Passage = TypeVar("Passage", Hit, SkillRecord)
-
-
-def admit(found: Sequence[Passage], *, hosted: bool) -> tuple[list[Passage], list[Passage]]:
-    """(admitted, withheld): passages of local-only sources are withheld from hosted models."""
-    withheld = [item for item in found if hosted and item.local_only]
-    return [item for item in found if not (hosted and item.local_only)], withheld
 
 
 def presentable(request: PromptRequest) -> tuple[PromptRequest, list[str]]:

@@ -7,20 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kb.diagnoses import TROUBLE
 from prompts.request import PromptRequest
 
-# How documents speak about each kind of trouble; a query in their words finds them.
-_TROUBLE = {
-    "memory": "memory bandwidth bound, fewer passes over memory, keep data in cache, streaming stores",
-    "compute": "compute bound, vectorisation, instruction throughput, more accumulators, register tiling",
-    "latency": "latency bound, dependency chain, unrolling, more accumulators, prefetch, occupancy",
-    "overhead": "launch and threading overhead, small problem, parallel region cost, fewer launches",
-    "compile_error": "compile error, missing include, unsupported intrinsic, flags",
-    "incorrect": "wrong result, numerical accuracy, accumulation order, NaN, masking, boundary, alignment",
-    "timeout": "too slow, never ends, deadlock, infinite loop, serial loop",
-    "crash": "crash, segmentation fault, out of bounds, out of memory, pointer, stride, contiguous",
-    "rejected": "forbidden, rules for candidates, must not call the reference",
-}
 _MAX_OPERATORS = 12
 _REDUCTIONS = frozenset(
     """all amax amin any argmax argmin cumsum linalg_vector_norm log_softmax logsumexp max mean min prod
@@ -86,7 +75,7 @@ def plan(request: PromptRequest) -> list[Question]:
     dtypes = " ".join(sorted({str(t["dtype"]) for t in request.facts.get("inputs") or []}))
     languages = " ".join(str(x) for x in request.target_facts.get("languages") or [])
     architecture = str(request.target_facts.get("architecture", ""))
-    trouble = _TROUBLE.get(bottleneck, "")
+    trouble = TROUBLE.get(bottleneck, "")
     error = str(diagnosis.get("error", ""))
     place = " ".join(part for part in (request.target, architecture, languages) if part)
 

@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kb.privacy import Passage, admit
 from kb.records import Hit, SkillRecord
 from prompts.describe import attempt_line, parent_summary, problem_lines, target_lines
 from prompts.errors import BudgetTooSmall
 from prompts.pieces import SLOTS, Piece, fit
-from prompts.privacy import Passage, admit, presentable, shaped_by_local_only
+from prompts.privacy import presentable, shaped_by_local_only
 from prompts.questions import Question, plan
 from prompts.quoting import clean, code_block, data_block, one_line
 from prompts.record import PromptRecord, Provenance

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agent.chat import ChatGenerator
-from agent.errors import ModelError
 from agent.generator import GenerationFailed, GenerationRequest
-from agent.models import open_model
 from harness.worker.model import ProblemFacts
+from kb.chat import open_model
+from kb.errors import ModelError
 from prompts import PromptRecord
 
 FILE = "class ModelNew:\n    pass\n"
@@ -191,7 +191,7 @@ def test_what_a_retry_cannot_mend_is_one_clear_line(provider, request_, reply, m
 
 def test_an_unreachable_server_is_named(provider, request_, monkeypatch):
     provider.close()
-    monkeypatch.setattr("agent.models._FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("kb.chat._FIRST_WAIT_S", 0.001)
     with pytest.raises(ModelError, match="openai:some-model did not answer"):
         generator(provider).generate(request_)
 

@@ -10,7 +10,7 @@ import pytest
 from search_stubs import PLACE, PROBLEM, StubExecutor, StubGenerator, graph_of
 
 from agent import RunStore, Search, SearchResult, SearchSettings
-from agent.errors import EvaluationUnavailable, ModelError, RunBusy, RunNotFound, SettingsInvalid
+from agent.errors import EvaluationUnavailable, RunBusy, RunNotFound, SettingsInvalid
 from agent.events import Evaluated, Generated, RunStarted, Skipped, Stopped, Verifying
 from agent.generator import Draft
 from agent.graph import SearchGraph, SearchNode
@@ -19,6 +19,7 @@ from agent.novelty import genome_digest, program_digest
 from harness.errors import ProblemError
 from harness.worker.model import Evaluation
 from ingest import ingest_paths
+from kb.errors import ModelError
 from kb.tables import Event
 
 

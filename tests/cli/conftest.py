@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # servers that tests of several packages talk to
+
+from chat_server import chat_server  # noqa: F401 - a fixture
+
 from cli.main import run
 
 COMMAND = [sys.executable, "-c", "from cli.main import main; main()"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # servers that tests of several packages talk to
+
+from chat_server import chat_server  # noqa: F401 - a fixture
 
 from kb import KnowledgeBase, Settings
 from kb.documents import DocumentWriter, NewChunk, NewDocument, NewSection

@@ -1,4 +1,7 @@
-"""Chat models through LangChain: opening them, and calling them with bounded patience."""
+"""Chat models through LangChain: opening them, and calling them with bounded patience.
+
+Keys come from the environment alone, from the variable that the provider's package reads.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from agent.errors import ModelError
+from kb.errors import ModelError
+from kb.privacy import is_this_machine
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -18,7 +21,6 @@ _ATTEMPTS = 5
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 30.0
 _TIMEOUT_S = 600.0
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -36,44 +38,56 @@ class Reply:
 
 
 class ChatModel:
-    """A chat model that is asked with back-off. `hosted` is False for a server on this machine."""
+    """A chat model that is asked with back-off. `hosted` is False where nothing leaves this machine."""
 
     def __init__(
-        self, name: str, model: BaseChatModel, *, hosted: bool, sleep: Callable[[float], None] = time.sleep
+        self,
+        name: str,
+        model: BaseChatModel,
+        *,
+        hosted: bool,
+        attempts: int = _ATTEMPTS,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.name = name
         self.hosted = hosted
+        self._attempts = attempts
         self._model = model
         self._sleep = sleep
 
     def ask(self, messages: Sequence[BaseMessage]) -> Reply:
-        """One answer. Raises ModelError: at once for what a retry cannot mend, else after five attempts."""
+        """One answer. Raises ModelError: at once for what a retry cannot mend, else after all attempts."""
         wait = _FIRST_WAIT_S
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, self._attempts + 1):
             try:
                 return _reply(self._model.invoke(list(messages)))
             except Exception as error:
                 fatal = explain(error, self.name)
                 if fatal is not None:
                     raise fatal from error
-                if attempt == _ATTEMPTS:
+                if attempt == self._attempts:
                     raise ModelError(
-                        f"{self.name} did not answer in {_ATTEMPTS} attempts: {_short(error)}",
-                        "the run can be resumed when the model is reachable again",
+                        f"{self.name} did not answer in {self._attempts} attempts: {_short(error)}",
+                        "try again when the model is reachable; a run can be resumed then",
                     ) from error
                 self._sleep(min(_retry_after(error) or wait, _LONGEST_WAIT_S))
                 wait = min(wait * 2, _LONGEST_WAIT_S)
         raise AssertionError("unreachable")
 
 
-def open_model(name: str, base_url: str | None = None) -> ChatModel:
-    """The model `provider:model`. Raises ModelError when it cannot be opened, e.g. for want of a key."""
+def open_model(
+    name: str, base_url: str | None = None, *, timeout_s: float = _TIMEOUT_S, attempts: int = _ATTEMPTS
+) -> ChatModel:
+    """The model `provider:model`; each of `attempts` may take `timeout_s`.
+
+    Raises ModelError when it cannot be opened, e.g. for want of a key.
+    """
     try:
         from langchain.chat_models import init_chat_model
     except ImportError as error:
         raise ModelError("langchain is not installed", "pip install langchain") from error
     # No sampling parameter is sent: several providers reject them for some of their models.
-    options: dict[str, Any] = {"max_retries": 0, "timeout": _TIMEOUT_S}
+    options: dict[str, Any] = {"max_retries": 0, "timeout": timeout_s}
     if base_url is not None:
         options["base_url"] = base_url
     try:
@@ -85,7 +99,15 @@ def open_model(name: str, base_url: str | None = None) -> ChatModel:
         if base_url is not None:
             hint += " (any value for a local server that needs none)"
         raise ModelError(f"{name} cannot be used: {_short(error)}", hint) from error
-    return ChatModel(name, model, hosted=not _is_loopback(base_url))
+    near = base_url is not None and is_this_machine(base_url) and not _traced()
+    return ChatModel(name, model, hosted=not near, attempts=attempts)
+
+
+def _traced() -> bool:
+    """Whether LangChain reports every call, with its text, to LangSmith."""
+    from langsmith.utils import tracing_is_enabled
+
+    return bool(tracing_is_enabled())
 
 
 def explain(error: Exception, name: str) -> ModelError | None:
@@ -152,10 +174,6 @@ def _reply(message: AIMessage) -> Reply:
         tokens_out=int(usage.get("output_tokens", 0)),
         cost_usd=float(cost) if isinstance(cost, int | float) else None,
     )
-
-
-def _is_loopback(base_url: str | None) -> bool:
-    return base_url is not None and urlsplit(base_url).hostname in _LOOPBACK
 
 
 def _short(error: Exception) -> str:
