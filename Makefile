@@ -18,12 +18,12 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP   := $(VENV)/.kernelevolve-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: help install demo test test-full lint format bench-problems clean
+.PHONY: help install demo test test-full lint format bench-problems bench-retrieval clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -9
-	@echo "targets: demo test test-full lint format bench-problems clean"
+	@echo "targets: demo test test-full lint format bench-problems bench-retrieval clean"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
@@ -69,6 +69,13 @@ format: install
 
 bench-problems: install
 	@$(BIN)/python benchmarks/problems.py
+
+$(STAMP)-bench: | $(STAMP)
+	@$(PIP) install -c constraints.txt -e '.[bench]'
+	@touch $@
+
+bench-retrieval: $(STAMP)-bench
+	@$(BIN)/python benchmarks/retrieval_comparison.py
 
 clean:
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

@@ -15,18 +15,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kb.errors import BenchmarkInvalid
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
-    from kb.records import Hit
 
 DEPTH = 10  # how far down nDCG and the reciprocal rank look
 CONTEXT_CHARACTERS = 8000  # about what a prompt has room for
 # As many hits as it may take to fill those characters; ranks beyond DEPTH count for nothing else.
-_ASKED = 50
+ASKED = 50
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,16 @@ def _query(path: Path, number: int, line: str) -> BenchmarkQuery:
         raise BenchmarkInvalid(f"{path}, line {number}: {what}", f"for example: {example}") from error
 
 
+class Found(Protocol):
+    """A passage that was returned: its document's path below the corpus, and its text."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
 def run_benchmark(
     kb: KnowledgeBase,
     queries: Sequence[BenchmarkQuery],
@@ -94,26 +103,42 @@ def run_benchmark(
     use_target: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Answer]:
-    """Asks every query; the first is asked once more before, so that nothing is loaded within a time."""
-    kb.query(queries[0].text, k=1)
+    """Asks a knowledge base every query, with the query's target or without."""
+
+    def ask(query: BenchmarkQuery) -> Sequence[Found]:
+        return kb.query(query.text, target=query.target if use_target else None, k=ASKED).hits
+
+    return run_retriever(ask, queries, progress=progress)
+
+
+def run_retriever(
+    ask: Callable[[BenchmarkQuery], Sequence[Found]],
+    queries: Sequence[BenchmarkQuery],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Answer]:
+    """Asks whatever returns passages, best first, every query; the first is asked once more before, so that
+    nothing is loaded within a time.
+    """
+    ask(queries[0])
     answers = []
     for number, query in enumerate(queries, start=1):
         started = time.perf_counter()
-        result = kb.query(query.text, target=query.target if use_target else None, k=_ASKED)
+        found = ask(query)
         elapsed_ms = 1e3 * (time.perf_counter() - started)
-        answers.append(_answer(query, result.hits, elapsed_ms))
+        answers.append(_answer(query, found, elapsed_ms))
         if progress is not None:
             progress(number, len(queries))
     return answers
 
 
-def _answer(query: BenchmarkQuery, hits: Sequence[Hit], elapsed_ms: float) -> Answer:
+def _answer(query: BenchmarkQuery, found: Sequence[Found], elapsed_ms: float) -> Answer:
     characters = 0
-    for hit in hits:
-        characters += len(hit.text)
-        text = _plain(hit.text)
-        if any(gold.path == hit.path and gold.substring in text for gold in query.gold):
-            return Answer(query, hit.rank, characters, elapsed_ms)
+    for rank, passage in enumerate(found, start=1):
+        characters += len(passage.text)
+        text = _plain(passage.text)
+        if any(gold.path == passage.path and gold.substring in text for gold in query.gold):
+            return Answer(query, rank, characters, elapsed_ms)
     return Answer(query, None, None, elapsed_ms)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ingest import ingest_paths
 from kb import KnowledgeBase, Settings
-from kb.benchmark import Answer, BenchmarkQuery, Gold, metrics, read_benchmark, run_benchmark
+from kb.benchmark import Answer, BenchmarkQuery, Gold, metrics, read_benchmark, run_benchmark, run_retriever
 from kb.errors import BenchmarkInvalid
 
 
@@ -57,6 +58,19 @@ def test_queries_are_answered_by_any_gold_passage(tmp_path: Path) -> None:
     found = without[0]
     assert found.characters is not None
     assert found.characters >= len("# Banks\n\nScratchpad memory has\nthirty-two   banks.")
+
+
+def test_any_retriever_is_judged_by_the_same_rule() -> None:
+    queries = [BenchmarkQuery("1", "words", (Gold("a.md", "two words"),), None, "")]
+    found = [passage("b.md", "two words"), passage("a.md", "two\n  words"), passage("a.md", "two words")]
+    (given,) = run_retriever(lambda _: found, queries)
+    assert (given.rank, given.characters) == (2, len("two words") + len("two\n  words"))
+    (missed,) = run_retriever(lambda _: found[:1], queries)
+    assert (missed.rank, missed.characters) == (None, None)
+
+
+def passage(path: str, text: str) -> SimpleNamespace:
+    return SimpleNamespace(path=path, text=text)
 
 
 @pytest.mark.parametrize(
