@@ -36,8 +36,13 @@ STOP_WORDS = frozenset(_STOP_TEXT.split())
 
 @dataclass(frozen=True)
 class LexicalHit:
+    """`score` is BM25, larger being better; `coverage` the share of the terms that the chunk has, each weighed
+    by its rarity: 0 to 1.
+    """
+
     chunk_pk: int
-    score: float  # BM25, larger is better
+    score: float
+    coverage: float
 
 
 def terms_of(query: str) -> list[str]:
@@ -106,9 +111,14 @@ def search(
         return []
     of_term, of_chunk, occurrences = np.concatenate(found, axis=1)
     pks, places = np.unique(of_chunk.astype(np.int64), return_inverse=True)
-    scores = np.bincount(places, weights[of_term.astype(np.int64)] * occurrences)
-    scores = np.round(scores, 9)  # equal chunks must be equal, whatever the last digits of their partition's
-    return [LexicalHit(pk, score) for pk, score in _best(connection, pks, scores, limit)]
+    rarity = weights[of_term.astype(np.int64)]
+    # Equal chunks must be equal, whatever the last digits of their partition's.
+    scores = np.round(np.bincount(places, rarity * occurrences), 9)
+    covered = np.round(np.bincount(places, rarity) / weights.sum(), 9)
+    return [
+        LexicalHit(int(pks[i]), float(scores[i]), float(covered[i]))
+        for i in _best(connection, pks, scores, limit)
+    ]
 
 
 def _weights(chunks: int, counts: Any) -> Any:
@@ -171,9 +181,11 @@ def _present(
     return np.array(rows, dtype=np.float64).reshape(-1, 3).T
 
 
-def _best(connection: Connection, pks: Any, scores: Any, limit: int) -> list[tuple[int, float]]:
+def _best(connection: Connection, pks: Any, scores: Any, limit: int) -> list[int]:
+    """Positions of the `limit` best, best first."""
     import numpy as np
 
+    chosen = np.arange(len(pks))
     if len(pks) > limit:
         floor = np.partition(scores, len(scores) - limit)[len(scores) - limit]
         tied = [int(pk) for pk in pks[scores == floor]]
@@ -183,10 +195,8 @@ def _best(connection: Connection, pks: Any, scores: Any, limit: int) -> list[tup
             "SELECT pk FROM chunk WHERE pk IN (SELECT value FROM json_each(?)) ORDER BY id LIMIT ?",
             (json.dumps(tied), limit - int(above.sum())),
         )
-        chosen = above | np.isin(pks, ids)
-        pks, scores = pks[chosen], scores[chosen]
-    order = np.argsort(-scores, kind="stable")
-    return [(int(pks[i]), float(scores[i])) for i in order]
+        chosen = np.flatnonzero(above | np.isin(pks, ids))
+    return [int(i) for i in chosen[np.argsort(-scores[chosen], kind="stable")]]
 
 
 def matched_terms(terms: Sequence[str], content: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Hybrid retrieval: BM25 over chunks and vectors over their passages, fused per chunk.
 
 Both sides see only the scopes of the target and the kinds asked for; nothing is filtered afterwards, so the
-filter can lose no hit. The two are fused by rank (reciprocal rank fusion, Cormack et al. 2009).
+filter can lose no hit. What both know of a chunk becomes one score (`kb/fusion.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kb.database import fetch_all
 from kb.errors import StoreDamaged
 from kb.focus import Focus
 from kb.folding import fold
+from kb.fusion import Candidate, fuse
 from kb.questions import plain_question
 from kb.records import Hit
 from kb.tables import Chunk, Document, LexicalIndexState, Section, Source, scope_of
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 LEXICAL_CANDIDATES = 200
 PASSAGE_CANDIDATES = 200
-# How fast a place in one of the two lists loses its worth. The usual 60 makes a chunk that both sides rank
-# thirtieth beat the first of either; where one side alone knows the answer (an identifier, a paraphrase), its
-# first places must count.
-RANK_OFFSET = 6
 
 
 @dataclass(frozen=True)
@@ -72,16 +69,6 @@ class _Asked:
     inferred: Focus | None
 
 
-@dataclass
-class _Candidate:
-    """What is known of one chunk before it is loaded. `similarity` is its best passage's cosine."""
-
-    bm25: float | None = None
-    similarity: float | None = None
-    searched_by: str | None = None  # "exact" or "chroma"
-    score: float = 0.0
-
-
 def query(
     kb: KnowledgeBase,
     text: str,
@@ -103,7 +90,7 @@ def query(
         partitions = _partitions(session, target, kinds)
         asked = plain_question(text)
         terms = lexical.terms_of(asked)
-        candidates: dict[int, _Candidate] = {}
+        candidates: dict[int, Candidate] = {}
         inferred = None
         if partitions and text.strip() and k > 0:
             try:
@@ -114,9 +101,8 @@ def query(
                 found = _add_lexical(session, candidates, terms, partitions)
             _add_dense(kb, session, candidates, asked, list(partitions))
             inferred = _inferred(asked, terms, partitions, found) if target is None else None
-        if inferred is None:
-            _fuse(candidates)
-        else:
+        fuse(candidates.values(), sum(partitions.values()))
+        if inferred is not None:
             _prefer(session, candidates, inferred)
         hits = _load(session, candidates, _Asked(terms, target, inferred), k)
     return QueryResult(text, (time.perf_counter() - started) * 1e3, hits, inferred)
@@ -139,19 +125,20 @@ def _partitions(session: Session, target: str | None, kinds: Sequence[str] | Non
 
 
 def _add_lexical(
-    session: Session, candidates: dict[int, _Candidate], terms: Sequence[str], partitions: Mapping[str, int]
+    session: Session, candidates: dict[int, Candidate], terms: Sequence[str], partitions: Mapping[str, int]
 ) -> lexical.Frequencies:
     """How often the partitions have the terms."""
     known = lexical.frequencies(session, terms, partitions)
     for hit in lexical.search(session, terms, partitions, limit=LEXICAL_CANDIDATES, known=known):
-        candidates.setdefault(hit.chunk_pk, _Candidate()).bm25 = hit.score
+        candidate = candidates.setdefault(hit.chunk_pk, Candidate())
+        candidate.bm25, candidate.coverage = hit.score, hit.coverage
     return known
 
 
 def _add_dense(
     kb: KnowledgeBase,
     session: Session,
-    candidates: dict[int, _Candidate],
+    candidates: dict[int, Candidate],
     text: str,
     partitions: Sequence[str],
 ) -> None:
@@ -165,7 +152,7 @@ def _add_dense(
         (json.dumps(list(nearest)),),
     )
     for passage_id, chunk_pk in parents:
-        candidate = candidates.setdefault(chunk_pk, _Candidate())
+        candidate = candidates.setdefault(chunk_pk, Candidate())
         candidate.similarity = max(candidate.similarity or -1.0, nearest[passage_id])
         candidate.searched_by = searched_by
 
@@ -183,40 +170,17 @@ def _inferred(
     return focus.infer(text, spread, sizes)
 
 
-def _prefer(session: Session, candidates: dict[int, _Candidate], inferred: Focus) -> None:
-    """Fuse with the rank among what is preferred as well, as if a target had left the rest out."""
+def _prefer(session: Session, candidates: dict[int, Candidate], inferred: Focus) -> None:
+    """Raise what is in the preferred scopes."""
     rows = session.connection().execute(
         select(col(Chunk.pk), col(Chunk.scope)).where(col(Chunk.pk).in_(candidates))
     )
-    preferred = {pk: candidates[pk] for pk, scope in rows if pk is not None and scope in inferred.scopes}
-    _fuse(candidates, 1 - focus.WEIGHT)
-    _fuse(preferred, focus.WEIGHT)
+    for pk, scope in rows:
+        if pk is not None and scope in inferred.scopes:
+            candidates[pk].score += focus.ADVANTAGE
 
 
-def _fuse(candidates: dict[int, _Candidate], weight: float = 1.0) -> None:
-    """Adds `weight` times both sides' mean of (offset + 1) / (offset + rank), 1 for what both rank first.
-
-    Ranks instead of scores: how far BM25 or a cosine spreads differs from query to query and says little.
-    """
-    for ranks in (
-        _ranks({pk: c.bm25 for pk, c in candidates.items() if c.bm25 is not None}),
-        _ranks({pk: c.similarity for pk, c in candidates.items() if c.similarity is not None}),
-    ):
-        for pk, rank in ranks.items():
-            candidates[pk].score += weight * 0.5 * (RANK_OFFSET + 1) / (RANK_OFFSET + rank)
-
-
-def _ranks(scores: Mapping[int, float]) -> dict[int, int]:
-    """From 1 for the largest; equal scores share the better rank, whatever order they came in."""
-    ranks: dict[int, int] = {}
-    ordered = sorted(scores, key=lambda pk: -scores[pk])
-    for place, pk in enumerate(ordered, start=1):
-        before = ordered[place - 2] if place > 1 else None
-        ranks[pk] = ranks[before] if before is not None and scores[before] == scores[pk] else place
-    return ranks
-
-
-def _load(session: Session, candidates: dict[int, _Candidate], asked: _Asked, k: int) -> list[Hit]:
+def _load(session: Session, candidates: dict[int, Candidate], asked: _Asked, k: int) -> list[Hit]:
     if not candidates:
         return []
     # Ties are broken by the chunk's id, which does not depend on the order of ingestion.
@@ -229,7 +193,7 @@ def _load(session: Session, candidates: dict[int, _Candidate], asked: _Asked, k:
 
 def _hits(
     session: Session,
-    candidates: Mapping[int, _Candidate],
+    candidates: Mapping[int, Candidate],
     ranked: Sequence[int],
     asked: _Asked,
     *,
@@ -277,7 +241,7 @@ def _rows(session: Session, pks: Sequence[int]) -> dict[int, tuple[Chunk, str, D
     }
 
 
-def _why(candidate: _Candidate, chunk: Chunk, asked: _Asked) -> dict[str, Any]:
+def _why(candidate: Candidate, chunk: Chunk, asked: _Asked) -> dict[str, Any]:
     guess = {}
     if asked.inferred is not None:
         guess["inferred"] = asked.inferred.to_json() | {"inside": chunk.scope in asked.inferred.scopes}
@@ -286,6 +250,7 @@ def _why(candidate: _Candidate, chunk: Chunk, asked: _Asked) -> dict[str, Any]:
         if candidate.bm25
         else [],
         "bm25": None if candidate.bm25 is None else round(candidate.bm25, 4),
+        "coverage": None if candidate.coverage is None else round(candidate.coverage, 4),
         "similarity": None if candidate.similarity is None else round(candidate.similarity, 4),
         "vectors": candidate.searched_by,
         "scope": chunk.scope,

@@ -304,25 +304,3 @@ def test_chunk_that_vanishes_during_a_query_is_left_out(
     hits = filled.query("bank conflicts", k=3).hits
     assert [h.rank for h in hits] == [1, 2, 3]
     assert first not in {h.chunk_id for h in hits}
-
-
-def test_the_first_of_one_side_is_not_outvoted() -> None:
-    """Middling places on both sides must not beat what one side alone is sure of."""
-    from kb.retrieval import _Candidate, _fuse
-
-    candidates = {pk: _Candidate(bm25=100.0 - pk, similarity=0.5 - pk / 1000) for pk in range(20, 60)}
-    candidates |= {pk: _Candidate(bm25=200.0 - pk) for pk in range(20)}
-    candidates |= {1000 + pk: _Candidate(similarity=0.9 - pk / 1000) for pk in range(20)}
-    _fuse(candidates)
-    ranked = sorted(candidates, key=lambda pk: -candidates[pk].score)
-    assert set(ranked[:4]) == {0, 1, 1000, 1001}
-
-
-def test_what_both_sides_rank_first_scores_one_and_ties_share_a_rank() -> None:
-    from kb.retrieval import _Candidate, _fuse
-
-    best, twin, other = (_Candidate(bm25=9.0, similarity=0.9), _Candidate(bm25=9.0), _Candidate(bm25=1.0))
-    _fuse({3: other, 2: twin, 1: best})
-    assert best.score == pytest.approx(1.0)
-    assert twin.score == pytest.approx(0.5)
-    assert 0 < other.score < 0.5
