@@ -11,13 +11,15 @@ from kb.errors import ModelError, RefinementFailed
 from kb.folding import fold
 from kb.records import Hit, SubQuery
 from kb.rerank import RERANKED, CrossEncoderReranker, Reranker, rerank
-from kb.retrieval import RANK_OFFSET, QueryResult, query
+from kb.retrieval import QueryResult, query
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
     from kb.chat import ChatModel
     from kb.settings import Settings
 
+# How fast a place loses its worth: with the usual 60, what all rank thirtieth beats the first of one.
+_RANK_OFFSET = 6
 _DEPTH = 50  # hits of each question that are fused
 _ATTEMPTS = 2  # of a call to the chat model: somebody is waiting
 
@@ -123,7 +125,7 @@ def _fused(questions: Sequence[SubQuery], results: Sequence[QueryResult]) -> lis
     for question, result in zip(questions, results, strict=True):
         for hit in result.hits:
             key = hit.chunk_id
-            worth = (RANK_OFFSET + 1) / (RANK_OFFSET + hit.rank)
+            worth = (_RANK_OFFSET + 1) / (_RANK_OFFSET + hit.rank)
             scores[key] = scores.get(key, 0.0) + question.weight / total * worth
             if key not in best or hit.rank < best[key].rank:
                 best[key] = hit

@@ -36,8 +36,8 @@ STOP_WORDS = frozenset(_STOP_TEXT.split())
 
 @dataclass(frozen=True)
 class LexicalHit:
-    """`score` is BM25, larger being better; `coverage` the share of the terms that the chunk has, each weighed
-    by its rarity: 0 to 1.
+    """`score` is BM25, larger being better; `coverage` says which share of the terms the chunk has, weighed by
+    their rarity.
     """
 
     chunk_pk: int

@@ -177,7 +177,7 @@ def _prefer(session: Session, candidates: dict[int, Candidate], inferred: Focus)
     )
     for pk, scope in rows:
         if pk is not None and scope in inferred.scopes:
-            candidates[pk].score += focus.ADVANTAGE
+            candidates[pk].score += inferred.advantage
 
 
 def _load(session: Session, candidates: dict[int, Candidate], asked: _Asked, k: int) -> list[Hit]:
