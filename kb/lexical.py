@@ -36,7 +36,7 @@ STOP_WORDS = frozenset(_STOP_TEXT.split())
 
 @dataclass(frozen=True)
 class LexicalHit:
-    """`score` is BM25, larger being better; `coverage` says which share of the terms the chunk has, weighed by
+    """`score` is BM25, larger being better; `coverage` is the share of the terms that it has, weighed by
     their rarity.
     """
 
