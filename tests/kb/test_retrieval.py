@@ -293,6 +293,24 @@ def test_rebuild_of_the_lexical_index_is_all_or_nothing(
     assert [h.chunk_id for h in filled.query("bank conflicts").hits] == expected
 
 
+def test_a_query_sees_one_state_whatever_is_written_meanwhile(
+    filled: KnowledgeBase, embedder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lexical.frequencies
+
+    def meanwhile(*args: Any) -> Any:
+        with KnowledgeBase.open(filled.settings, embedder=embedder) as other:
+            DocumentWriter(other).remove(range(1, len(SCOPES)))  # all but one, their indexes included
+        return real(*args)
+
+    monkeypatch.setattr(lexical, "frequencies", meanwhile)
+    hits = filled.query("bank conflicts", k=100).hits
+    found = {h.why["scope"] for h in hits if h.why["bm25"] is not None}
+    assert found >= {*SCOPES} - {"amd"}  # amd.md is folded into what repeats it
+    monkeypatch.undo()
+    assert len(filled.query("bank conflicts", k=100).hits) == 1
+
+
 def test_chunk_that_vanishes_during_a_query_is_left_out(
     filled: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
