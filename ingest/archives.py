@@ -15,7 +15,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import IO, Any, Protocol
 from backports import zstd
 
 from ingest.compression import BLOCK, decompressed
+from ingest.encodings import guess
 from ingest.errors import Unavailable, Unreadable
 
 MAX_MEMBERS = 100_000
@@ -59,13 +60,15 @@ class Budget:
 @dataclass
 class Unpacked:
     """What `unpack` has written. `problems` are (member, why it was left out), `links` the links among them,
-    which hold nothing of their own: what they show is a member, or none of the archive's business.
+    which hold nothing of their own: what they show is a member, or none of the archive's business. Of members
+    that have one name, in `repeated`, the last is read, as if it had been added to replace the others.
 
     `error` says why reading stopped before the end; empty when it did not.
     """
 
     members: int = 0
     links: list[str] = field(default_factory=list)
+    repeated: list[str] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     error: str = ""
 
@@ -153,7 +156,7 @@ class _Unpacking:
                 except _Refused as reason:
                     self._found.problems.append((prefix + member, str(reason)))
         except _BROKEN as error:
-            what = f"damaged or no archive: {str(error) or type(error).__name__}"
+            what = f"damaged or no archive: {_said(error)}"
             if depth > 1:
                 self._found.problems.append((prefix.rstrip("!"), what))
             else:
@@ -185,6 +188,8 @@ class _Unpacking:
         target = self._root / f"{_NESTED}-{depth}" if nested else folder.joinpath(*parts)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_file():
+                self._found.repeated.append(prefix + member)
             with source() as readable, target.open("wb") as file:
                 self._copy(readable, file, limit, meter)
         except BaseException as error:
@@ -246,6 +251,12 @@ class _Source(Protocol):
 _Member = tuple[str, "_Source | str", int]
 
 
+def _said(error: Exception) -> str:
+    """What the reader of the format says, unless it only stumbled."""
+    stumbled = isinstance(error, ValueError | IndexError | OverflowError | struct.error)
+    return "its headers make no sense" if stumbled or not str(error) else str(error)
+
+
 def safe_parts(name: str) -> list[str]:
     """The parts of a member's path. Raises _Refused for one that could lead out of the folder."""
     plain = name.replace("\\", "/")
@@ -269,6 +280,7 @@ def _zip_members(path: Path) -> Iterator[_Member]:
         infos = archive.infolist()
         if len(infos) > MAX_MEMBERS:
             raise Unreadable(f"{len(infos)} members (limit {MAX_MEMBERS}): not unpacked")
+        decode = _name_decoder(infos)
         for info in infos:
             kind = stat.S_IFMT(info.external_attr >> 16)
             source: _Source | str = partial(archive.open, info)
@@ -280,7 +292,27 @@ def _zip_members(path: Path) -> Iterator[_Member]:
                 source = "encrypted"
             elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2):
                 source = f"compression method {info.compress_type} is not read"
-            yield info.filename, source, info.file_size
+            yield decode(info), source, info.file_size
+
+
+def _name_decoder(infos: Iterable[zipfile.ZipInfo]) -> Callable[[zipfile.ZipInfo], str]:
+    """Names that do not say they are UTF-8 are CP437 by the book, and in practice in what their maker's
+    system had: all of them together show which. One odd character in a word is no evidence.
+    """
+
+    def raw(info: zipfile.ZipInfo) -> bytes:
+        return b"" if info.flag_bits & 0x800 else info.filename.encode("cp437", "replace")
+
+    names = b"\n".join(name for info in infos if not (name := raw(info)).isascii())
+    try:
+        names.decode("utf-8")
+        found = "utf-8"
+    except UnicodeDecodeError:
+        found = guess(names).encoding
+    western = found in ("cp1252", "cp1250") or found.startswith("utf-16")
+    if western or not (found == "utf-8" or re.search(r"[^\x00-\x7f]{2}", names.decode(found, "replace"))):
+        return lambda info: info.filename
+    return lambda info: raw(info).decode(found, "replace") if raw(info) else info.filename
 
 
 def _inspect_directory(path: Path) -> None:

@@ -20,7 +20,8 @@ from kb.tables import UNFINISHED, Document, Source
 from kb.upkeep.gc import SCRATCH
 from kb.upkeep.sources import below
 
-_NAMED_LINKS = 5  # of an archive, in the report
+_NAMED = 5  # members of an archive in one note
+_REPEATED = "there more than once, the last of them is read"
 
 
 @dataclass(frozen=True)
@@ -234,10 +235,9 @@ class Collector:
         if found.error:
             problems.append((archive.location, f"{found.error}; {found.members} members were read"))
         self.problems += [(printable(where), why) for where, why in problems]
-        if found.links:
-            named = ", ".join(printable(link) for link in found.links[:_NAMED_LINKS])
-            more = f" and {len(found.links) - _NAMED_LINKS} more" if len(found.links) > _NAMED_LINKS else ""
-            self.notes.append({"path": archive.location, "notes": [f"links are not followed: {named}{more}"]})
+        for what, members in (("links are not followed", found.links), (_REPEATED, found.repeated)):
+            if members:
+                self.notes.append({"path": archive.location, "notes": [f"{what}: {_some(members)}"]})
         for file in walk(folder):
             inner = archives.cited(printable(file.relative_to(folder).as_posix()))
             member = replace(
@@ -305,6 +305,11 @@ class Collector:
             session.add(found)
             session.commit()
             return found
+
+
+def _some(members: Sequence[str]) -> str:
+    named = ", ".join(printable(member) for member in members[:_NAMED])
+    return f"{named} and {len(members) - _NAMED} more" if len(members) > _NAMED else named
 
 
 def _within(location: str, root: Path, pattern: re.Pattern[str] | None) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import lzma
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
@@ -38,15 +38,39 @@ def decompressed(path: Path, name: str) -> Iterator[bytes]:
         elif suffix in ("zst", "tzst"):
             options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW}
             yield from _streams(file, lambda: zstd.ZstdDecompressor(options=options))
+        elif suffix in ("bz2", "tbz2", "tbz"):
+            yield from _streams(file, bz2.BZ2Decompressor)
         else:
-            opener = bz2.open if suffix in ("bz2", "tbz2", "tbz") else gzip.open
-            with opener(file, "rb") as plain:
-                while block := plain.read(BLOCK):
-                    yield block
+            yield from _streams(file, _GzipDecompressor, padding=b"\x00")
+
+
+class _GzipDecompressor:
+    """zlib's, in the form that the others have. The module `gzip` loses the block in which damage begins."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._inner.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
 def _streams(file: IO[bytes], new: Callable[[], _Decompressor], padding: bytes = b"") -> Iterator[bytes]:
-    """One stream or several, with `padding` between. `lzma.open` and its like set no limit on memory."""
+    """One stream or several, with `padding` between. `lzma.open` and its like set no limit on memory.
+
+    An OSError is what the decompressor says of damaged data.
+    """
     decompressor = new()
     data = file.read(BLOCK)
     while data or not decompressor.needs_input:

@@ -28,6 +28,7 @@ _MAGIC = (
 )
 # What Python, Emacs and Vim read in the first lines of a file.
 _DECLARED = re.compile(rb"\A(?:.*\n){0,2}?.*coding[:=][ \t]*([-\w.]+)")
+_FEW = 6  # control characters that a short text may have, too
 # Formats that need a reader of their own; taking them as plain text would store markup, not content.
 _NEEDS_READER = {".docx", ".pptx", ".xlsx", ".zip", ".gz", ".tar", ".tgz"}
 
@@ -72,10 +73,6 @@ def decode(data: bytes, path: Path) -> tuple[str, tuple[str, ...]]:
     if "\x00" in text:
         text = text.replace("\x00", "")
         notes += ("NUL characters removed",)
-    surrogates = sum("\ud800" <= c <= "\udfff" for c in text) if not text.isascii() else 0
-    if surrogates:
-        text = text.encode("utf-8", "replace").decode("utf-8")
-        notes += (f"{surrogates} lone surrogates replaced",)
     # Only these end a line; str.splitlines would also split at form feeds and Unicode separators.
     return text.replace("\r\n", "\n").replace("\r", "\n"), notes
 
@@ -97,6 +94,9 @@ def _decode(data: bytes) -> tuple[str, tuple[str, ...]]:
     try:
         return data.decode("utf-8"), ()
     except UnicodeDecodeError as error:
+        with_surrogates = _surrogates(data)
+        if with_surrogates is not None:
+            return with_surrogates
         if _mostly_utf8(data):
             return data.decode("utf-8", "replace"), (f"invalid UTF-8 at byte {error.start} replaced",)
     declared = _DECLARED.search(data[:1024])
@@ -116,10 +116,21 @@ def _guessed(data: bytes, encoding: str) -> tuple[str, tuple[str, ...]]:
     return text, (*notes, f"{broken} invalid sequences replaced") if broken else notes
 
 
+def _surrogates(data: bytes) -> tuple[str, tuple[str, ...]] | None:
+    """UTF-8 but for surrogates, which pairs are written in by some; lone ones stand for nothing."""
+    try:
+        text = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    lone = joined.count("\ufffd") - text.count("\ufffd")
+    return joined, (f"{lone} lone surrogates replaced",) if lone else ("surrogate pairs joined",)
+
+
 def _looks_binary(data: bytes) -> bool:
     sample = data[:65536]
-    control = sum(sample.count(bytes([b])) for b in range(32) if b not in (0, 7, 8, 9, 10, 12, 13, 27))
-    return control > 0.02 * len(sample) or sample.count(0) > max(1, 0.02 * len(sample))
+    control = sum(sample.count(bytes([b])) for b in range(32) if b not in (0, 7, 8, 9, 10, 11, 12, 13, 27))
+    return max(control, sample.count(0)) > max(_FEW, 0.02 * len(sample))
 
 
 def _mostly_utf8(data: bytes) -> bool:

@@ -83,6 +83,8 @@ def front_matter(lines: Sequence[str]) -> tuple[dict[str, Any], int]:
         line = f" (line {where.line + 2})" if where is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise Unreadable(f"front matter is not valid YAML{line}: {problem}") from error
+    except ValueError as error:  # a date that there is not, a number of thousands of digits
+        raise Unreadable(f"front matter: {error}") from error
     if data is None:
         return {}, end + 1
     if not isinstance(data, dict):

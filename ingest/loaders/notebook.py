@@ -70,7 +70,8 @@ class NotebookLoader(Loader):
 def parse(text: str) -> dict[str, Any]:
     """The notebook's JSON object. Raises Unreadable."""
     try:
-        notebook = json.loads(text)
+        # Python refuses numbers of thousands of digits; no number of a notebook is read here.
+        notebook = json.loads(text, parse_int=lambda digits: int(digits[:9]))
     except json.JSONDecodeError as error:
         raise Unreadable(
             f"not a notebook: line {error.lineno}, column {error.colno}: {error.msg}",
@@ -93,7 +94,7 @@ def cells(notebook: dict[str, Any]) -> Iterator[Cell]:
     for number, cell in enumerate(found, start=1):
         if not isinstance(cell, dict):
             raise Unreadable(f"not a notebook: cell {number} is no object")
-        source = cell.get("source", cell.get("input", ""))
+        source = cell.get("source", cell.get("input", "")) or ""
         if isinstance(source, list):
             source = "".join(part for part in source if isinstance(part, str))
         if not isinstance(source, str):

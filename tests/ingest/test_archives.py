@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -210,6 +211,52 @@ def test_several_streams_in_one_file(tmp_path: Path) -> None:
         found, files = run(tmp_path / name)
         assert (files, found.error) == ({"a.md"}, "")
         shutil.rmtree(tmp_path / "unpacked")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("zst", zstd.compress)]
+)
+def test_what_stands_behind_the_end_does_not_cost_what_came_before(
+    tmp_path: Path, suffix: str, compress: Any
+) -> None:
+    plain = make_tar(tmp_path / "plain", {"a.md": PAGE}).read_bytes()
+    (tmp_path / f"a.tar.{suffix}").write_bytes(compress(plain) + b"garbage")
+    found, files = run(tmp_path / f"a.tar.{suffix}")
+    assert files == {"a.md"}
+    assert found.error
+
+
+def test_members_of_one_name_are_named(kb: KnowledgeBase, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for text in ("# First\n\nFirst words.\n", "# Last\n\nLast words.\n"):
+            info = tarfile.TarInfo("a.md")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    report = ingest_paths(kb, [tmp_path / "a.tar"])
+    assert (report.added, report.failed) == (1, [])
+    assert "there more than once, the last of them is read: a.md" in report.notes[0]["notes"][0]
+    assert "Last words" in kb.query("words").hits[0].text
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding"),
+    [("线程块优化说明", "gbk"), ("行列の説明", "shift_jis"), ("größe", "utf-8"), ("größe", "cp437")],
+)
+def test_names_in_the_encoding_of_their_maker(tmp_path: Path, name: str, encoding: str) -> None:
+    raw = f"{name}.md".encode(encoding)
+    path = make_zip(tmp_path / "a.zip", {"x" * len(raw): PAGE})
+    path.write_bytes(path.read_bytes().replace(b"x" * len(raw), raw))
+    assert run(path)[1] == {f"{name}.md"}
+
+
+def test_headers_that_make_no_sense_are_said_to(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a.md")
+    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "a.md"}
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        info.size = 600
+        archive.addfile(info, io.BytesIO(b"x" * 600))
+    with pytest.raises(Unreadable, match="damaged or no archive: its headers make no sense"):
+        run(tmp_path / "a.tar")
 
 
 def test_a_header_of_gigabytes_is_not_read(tmp_path: Path) -> None:

@@ -128,6 +128,19 @@ def test_what_cannot_be_text_is_repaired_with_a_note() -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "text", "note"),
+    [
+        ("# S\n\nlone \ud800 and \udfff here\n", "# S\n\nlone � and � here\n", "2 lone surrogates replaced"),
+        ("pair \ud83d\ude00 here", "pair 😀 here", "surrogate pairs joined"),
+        ("# A\x00B\n\nsome \x00 text here\n", "# AB\n\nsome  text here\n", "NUL characters removed"),
+        ("page one\x0cpage two\x0bmore\x1a", "page one\x0cpage two\x0bmore\x1a", None),
+    ],
+)
+def test_short_texts_with_what_is_none(data: str, text: str, note: str | None) -> None:
+    assert decode(data.encode("utf-8", "surrogatepass"), Path("a.md")) == (text, (note,) if note else ())
+
+
+@pytest.mark.parametrize(
     ("data", "name", "message"),
     [
         (b"\x7fELF\x02\x01", "a", "binary file"),

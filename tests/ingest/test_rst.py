@@ -369,9 +369,9 @@ def test_a_megabyte_takes_a_moment() -> None:
         "x::\n\n  y\n",
         ".. _l:\n",
     ):
-        started = time.monotonic()
+        started = time.process_time()
         load(piece * (300_000 // len(piece)))
-        assert time.monotonic() - started < 3, piece
+        assert time.process_time() - started < 3, piece
 
 
 # --- other files ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -170,7 +171,7 @@ def grid_table(lines: Sequence[Line]) -> Table:
         column = 0
         for left, right in _cells(line.text, edges):
             text = line.text[left + 1 : right]
-            column = max((n for n, edge in enumerate(edges[:-1]) if edge <= left), default=column)
+            column = max(column, min(bisect_right(edges, left), len(edges) - 1) - 1)
             if text.strip() and not re.fullmatch(r"[-=+]+", text.strip()):
                 pending[column].append(line.at(text.rstrip()))
     finish()
