@@ -13,7 +13,7 @@ from sqlmodel import col, select
 
 from ingest import archives, checkout
 from ingest.discover import walk
-from ingest.errors import Unavailable, Unreadable
+from ingest.errors import Unavailable, Unreadable, in_one_line
 from ingest.scope_files import LOCAL_ONLY, SOURCE_FILE, Facts, ScopeFiles
 from kb import KnowledgeBase
 from kb.tables import UNFINISHED, Document, Source
@@ -224,10 +224,10 @@ class Collector:
             found = archives.unpack(archive.file, folder, self._budget, max_member=self._max_file)
         except Unavailable as error:
             self._unlisted.append(archive.location)
-            self.problems.append((archive.location, str(error)))
+            self.problems.append((archive.location, in_one_line(error)))
             return
         except Unreadable as error:
-            self.items[archive.key] = replace(archive, error=str(error))
+            self.items[archive.key] = replace(archive, error=in_one_line(error))
             return
         self._scope_files.unpacked(folder, archive.location)
         archive = self._private(archive, folder)

@@ -33,3 +33,9 @@ class SourceFileInvalid(IngestError):
 
 class RunNotIngestible(IngestError):
     """A run that does not exist, or has nothing to learn from."""
+
+
+def in_one_line(error: Exception) -> str:
+    """What is wrong with one file of many, and what to do about it."""
+    hint = getattr(error, "hint", "")
+    return f"{error}; {hint}" if hint else str(error)

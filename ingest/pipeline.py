@@ -22,7 +22,7 @@ from ingest import chunking, inference, ocr, patterns, reading
 from ingest.collect import Collector, Item, Said
 from ingest.discover import walk
 from ingest.document import Loader
-from ingest.errors import IngestError, PathMissing, Unavailable, Unreadable
+from ingest.errors import IngestError, PathMissing, Unavailable, Unreadable, in_one_line
 from ingest.labels import InferredScopes, Labels, NewLabels
 from ingest.loaders.markdown import KINDS
 from ingest.reading import read_bytes
@@ -269,9 +269,9 @@ class Ingestion:
             return self._parse(item, data, sha256, facts)
         except (Unreadable, SkillInvalid) as error:
             if known is not None and isinstance(error, Unavailable):
-                self._report_failure(item.location, str(error))
+                self._report_failure(item.location, in_one_line(error))
             else:
-                self._fail(item, str(error))
+                self._fail(item, in_one_line(error))
         except RecursionError:
             self._fail(item, "nested too deeply")
         return None

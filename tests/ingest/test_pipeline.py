@@ -244,10 +244,11 @@ def test_bad_files_are_named_and_the_rest_continues(kb: KnowledgeBase, corpus: P
     errors = {Path(f["path"]).name: f["error"] for f in report.failed}
     assert errors["empty.md"] == "empty file"
     assert errors["binary.md"] == "binary file"
-    assert errors["paper.pdf"] == "truncated PDF: its end is missing"
+    assert errors["paper.pdf"] == "truncated PDF: its end is missing; fetch it again"
     assert errors["data.csv"] == "no loader for .csv"
     assert "not valid YAML" in errors["bad.md"]
-    assert "too large" in errors["huge.txt"]
+    assert errors["huge.txt"].startswith("too large: ")
+    assert errors["huge.txt"].endswith("; raise KERNELEVOLVE_MAX_FILE_MB to read it")
     assert {"dangling.md", "circle", "circle2"} <= set(errors)
     assert len(errors) == 9
     assert not any("\n" in e for e in errors.values())
