@@ -54,6 +54,16 @@ def check_target(target: str, stored: Iterable[str], registered: Iterable[str] =
     return f"{label} is not known, what holds for {family} is searched" + (f"; {meant}" if meant else "")
 
 
+def check_kinds(kinds: Iterable[str], known: Iterable[str]) -> None:
+    """Raises LabelUnknown for a kind that no document can have: nothing would be found."""
+    known = sorted(known)
+    for kind in kinds:
+        if kind not in known:
+            close = difflib.get_close_matches(kind, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
+            raise LabelUnknown(f"unknown kind {kind!r}", hint)
+
+
 def confirm_new(label: str, stored: Iterable[str]) -> str | None:
     """A sentence about a label that is used for the first time; None for a known one."""
     close = unfamiliar(label, stored)

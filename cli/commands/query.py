@@ -44,9 +44,12 @@ def query(
     """Find passages in the knowledge base, each with an exact citation."""
     from cli.diagnoses import read_diagnosis
     from cli.errors import UsageProblem
+    from ingest.loaders.markdown import KINDS
     from kb.diagnoses import sub_queries
+    from kb.labels import check_kinds
     from kb.records import SubQuery
 
+    check_kinds(kinds or (), KINDS)
     diagnosed = None if diagnosis is None else read_diagnosis(diagnosis)
     if not text.strip() and diagnosed is None:
         raise UsageProblem("the query is empty", 'ask in words: kernelevolve query "fast softmax"')
@@ -54,9 +57,7 @@ def query(
     if diagnosed is not None:
         questions += sub_queries(diagnosed.diagnosis)
         if not questions:
-            raise UsageProblem(
-                f"{diagnosis}: the diagnosis has nothing to ask about", "add a question in words"
-            )
+            raise UsageProblem(f"{diagnosis} has nothing to ask about", "add a question in words")
         target = target or diagnosed.target or None
     with knowledge_base(state_of(context)) as kb:
         notes = checked_target(kb, target)

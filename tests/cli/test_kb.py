@@ -152,6 +152,8 @@ def test_a_mistyped_target_is_not_an_empty_answer(stocked: Any) -> None:
     assert "amd:gfx942" in told.err
     assert "notes" not in stocked("query", "stripes", "--target", "amd:gfx942", "--json").json
     assert stocked("skills", "list", "--target", "nvidai", "--json").code == 2
+    kind = stocked("query", "stripes", "--kind", "skil", "--json")
+    assert (kind.code, kind.json["error"]["hint"]) == (2, "did you mean skill?")
 
 
 def test_a_new_scope_is_confirmed_and_then_known(stocked: Any, documents: Path) -> None:
