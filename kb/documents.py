@@ -41,6 +41,7 @@ __all__ = [
     "read_vectors",
 ]
 
+_REMOVED_AT_ONCE = 500  # documents
 _EMBEDDED_AT_ONCE = 512  # texts: so many are lost at most when a run is killed
 
 
@@ -67,11 +68,12 @@ class DocumentWriter:
             change.replace(documents, keys, blobs, vectors)
 
     def remove(self, document_ids: Sequence[int]) -> None:
-        """Forget documents with everything derived from them."""
-        if not document_ids:
-            return
-        with self._change() as change:
-            change.forget(document_ids)
+        """Forget documents with everything derived from them, some at a time: other processes get their turn
+        in between.
+        """
+        for i in range(0, len(document_ids), _REMOVED_AT_ONCE):
+            with self._change() as change:
+                change.forget(document_ids[i : i + _REMOVED_AT_ONCE])
 
     def announce(self, documents: Sequence[Place]) -> None:
         """Record documents that were found and are yet to be read."""

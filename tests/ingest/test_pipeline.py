@@ -15,9 +15,11 @@ from sqlmodel import select
 from ingest import Progress, ingest_paths
 from ingest.errors import IngestError, PathMissing, SourceFileInvalid
 from kb import KnowledgeBase, Settings
+from kb.change import Change
 from kb.errors import StoreLocked
 from kb.locks import file_lock
 from kb.tables import Chunk, Document, Passage, Source
+from kb.upkeep.check import check
 
 
 def snapshot(kb: KnowledgeBase) -> list[tuple[Any, ...]]:
@@ -106,6 +108,36 @@ def test_vanished_files_are_forgotten(kb: KnowledgeBase, corpus: Path) -> None:
             "kernel.py",
             "rocm.md",
         }
+
+
+def test_forgetting_that_was_stopped_goes_on(
+    kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many vanished files are forgotten in several transactions, each of which leaves a sound store."""
+    monkeypatch.setattr("kb.documents._REMOVED_AT_ONCE", 2)
+    root = tmp_path / "notes"
+    root.mkdir()
+    for i in range(7):
+        (root / f"{i}.md").write_text(f"# Note {i}\n\nTiles of {i}.\n")
+    ingest_paths(kb, [root])
+    for i in range(1, 7):
+        (root / f"{i}.md").unlink()
+    forget, forgotten = Change.forget, []
+
+    def stopped(change: Change, document_ids: Any) -> None:
+        if len(forgotten) == 2:
+            raise KeyboardInterrupt
+        forgotten.append(document_ids)
+        forget(change, document_ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Change, "forget", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            ingest_paths(kb, [root])
+    assert check(kb).problems == []
+    assert len(kb.query("tiles").hits) == 3
+    assert counts(ingest_paths(kb, [root])) == (0, 0, 1, 2)
+    assert [h.path for h in kb.query("tiles").hits] == ["0.md"]
 
 
 def test_a_changed_file_leaves_nothing_of_the_old_one(kb: KnowledgeBase, corpus: Path) -> None:
