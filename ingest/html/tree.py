@@ -29,6 +29,7 @@ _MAX_DEPTH = 120
 # Bytes that the parser takes, as measured for pages made of little else; each tag has text beside it.
 _TAG_BYTES, _ATTRIBUTE_BYTES = 330, 300
 _MAX_TREE_BYTES = 560_000_000
+_MAX_ATTRIBUTES = 3000  # of one tag
 _ATTRIBUTES = frozenset({
     "class", "id", "role", "rowspan", "colspan", "start", "alt", "data-lang", "data-language",
 })  # fmt: skip
@@ -126,7 +127,7 @@ def _give_back() -> None:
 
 
 def tree_bytes(html: str) -> int:
-    """About what the parser's tree of the page takes."""
+    """About what the parser's tree of the page takes. Raises Unreadable for a tag out of reason."""
     tags = attributes = formats = 0
     for found in _TAG.finditer(html):
         tag = found[0]
@@ -138,7 +139,10 @@ def tree_bytes(html: str) -> int:
         # What is open when a block begins opens anew in it.
         tags += 1 + (formats if name in BLOCKS else 0)
         outside_quotes = '" '.join(tag.split('"')[::2]) if '"' in tag else tag
-        attributes += len(outside_quotes.replace("/", " ").split()) - 1
+        own = len(outside_quotes.replace("/", " ").split()) - 1
+        if own > _MAX_ATTRIBUTES:  # the parser compares each with all before it
+            raise Unreadable(f"a tag with more than {_MAX_ATTRIBUTES} attributes")
+        attributes += own
     return tags * _TAG_BYTES + attributes * _ATTRIBUTE_BYTES
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import numpy as np
 import pytest
 
 from kb import KnowledgeBase, Settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # what several tests share
 
 
 class HashEmbedder:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingest import ingest_paths
+from ingest.errors import Unreadable
 from ingest.html import tree
 from kb import KnowledgeBase
 
@@ -82,3 +83,10 @@ def test_a_page_of_too_many_tags_is_refused_with_the_reason(
     assert failure["path"].endswith("bomb.html")
     assert "its markup would take 3 MB of memory (limit 1 MB)" in failure["error"]
     assert report.added == 1
+
+
+def test_a_tag_of_endless_attributes_is_refused_at_once() -> None:
+    page = "<p " + " ".join(f"a{i}=b" for i in range(100_000)) + ">words"
+    with pytest.raises(Unreadable, match="more than 3000 attributes"):
+        tree.parse(page)
+    assert tree.parse('<p title="' + "many words " * 5000 + '">words')[0].text() == "words"
