@@ -18,7 +18,7 @@ from kb.adaptation.compare import compare
 from kb.adaptation.pairs import Pair, held_out, read_questions, stored_pairs
 from kb.adaptation.training import Recipe, batches
 from kb.documents import DocumentWriter, NewChunk, NewDocument, NewSection
-from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, load_embedder, open_model
+from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, model_folder, open_model
 from kb.errors import EmbeddingFailed, NothingToLearn, QuestionsInvalid
 from kb.tables import Source
 
@@ -161,7 +161,7 @@ def test_batches_are_of_one_scope_and_see_every_pair_once() -> None:
 
 @pytest.fixture(scope="module")
 def bundled() -> OnnxEmbedder:
-    embedder = load_embedder()
+    embedder = open_model(model_folder(""))
     assert isinstance(embedder, OnnxEmbedder)
     return embedder
 

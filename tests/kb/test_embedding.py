@@ -11,7 +11,7 @@ import pytest
 
 from kb import embedding
 from kb.bert import NotExpressible, read_config, read_weights
-from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, load_embedder, open_model
+from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, load_embedder, model_folder, open_model
 
 VARIED = [
     "", " ", "a", "how do I avoid shared-memory bank conflicts?", "tensor " * 600, "x" * 5000,
@@ -27,7 +27,8 @@ KNOWN = (0.036702, -0.055246, -0.090701, -0.006791)
 
 @pytest.fixture(scope="module")
 def bundled() -> OnnxEmbedder:
-    embedder = load_embedder()
+    """As its package ships it, without the change that ours adds."""
+    embedder = open_model(model_folder(""))
     assert isinstance(embedder, OnnxEmbedder)
     return embedder
 
@@ -50,6 +51,16 @@ def test_a_known_vector(bundled: OnnxEmbedder) -> None:
     """The first components as sentence-transformers 6.2 with torch 2.13 gives them."""
     vector = bundled.embed(["how do I avoid shared-memory bank conflicts?"])[0]
     assert np.allclose(vector[:4], KNOWN, atol=1e-5)
+
+
+def test_the_default_is_the_bundled_model_adapted(bundled: OnnxEmbedder) -> None:
+    """Were its package to change, the adapter would not apply any more and have to be trained anew."""
+    default = load_embedder()
+    assert isinstance(default, OnnxEmbedder)
+    assert default.folder == bundled.folder
+    assert [file.stem for file in default.adapters] == [bundled.model_id]
+    assert default.runtime == "onnxruntime, adapted"
+    assert not np.allclose(default.embed(VARIED), bundled.embed(VARIED), atol=0.01)
 
 
 @pytest.mark.full  # sentence-transformers takes its time to import
