@@ -48,3 +48,7 @@ def run(argv: Sequence[str]) -> int:
             except ReaderGone:
                 return 141
     return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":  # as a module, where the package is not installed
+    main()

@@ -150,3 +150,12 @@ def test_completion_script(shell: str) -> None:
 def test_completion_knows_the_commands() -> None:
     env = {"_KERNELEVOLVE_COMPLETE": "complete_bash", "COMP_WORDS": "kernelevolve ru", "COMP_CWORD": "1"}
     assert start(**env).stdout.split() == ["runs"]
+
+
+def test_the_module_runs_the_command_line() -> None:
+    """Rather than importing itself and ending with 0."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "no-such-command"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "no-such-command" in done.stderr
