@@ -40,6 +40,7 @@ def state_of(context: typer.Context) -> AppState:
 @contextlib.contextmanager
 def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
     """The open knowledge base with the current curated library; reading that in shows progress."""
+    from cli.background import keep_reembedding
     from cli.progress import ingest_progress, report_failures
     from kb import KnowledgeBase
 
@@ -49,6 +50,7 @@ def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
         with ingest_progress("reading the curated library") as callback:
             result = ingest_library(kb, progress=callback)
         report_failures(result)
+        keep_reembedding(kb)
         yield kb
 
 

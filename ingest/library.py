@@ -9,11 +9,14 @@ from sqlmodel import col, select
 
 from ingest import chunking
 from ingest.discover import walk
+from ingest.errors import Unreadable
 from ingest.loaders.skill import folder_files
 from ingest.pipeline import Ingestion
-from ingest.registry import loaders
+from ingest.registry import content_of, load_file, loaders
 from ingest.report import IngestReport, ProgressCallback
 from kb import KnowledgeBase
+from kb.embedding import Embedder
+from kb.errors import SkillInvalid
 from kb.tables import Source
 
 KEY = "library"
@@ -41,6 +44,25 @@ def ingest_library(kb: KnowledgeBase, progress: ProgressCallback | None = None) 
                 session.add(source)
                 session.commit()
         return report
+
+
+def library_passages(kb: KnowledgeBase, embedder: Embedder) -> tuple[list[str], set[int]]:
+    """The passages that the library would be cut into for `embedder`, and the id of its source."""
+    root = kb.library_path()
+    texts: list[str] = []
+    for path in walk(root):
+        if path.parent == root and path.name == INDEX:
+            continue
+        try:
+            file = content_of(path, path.read_bytes(), root)
+            _, loaded = load_file(file)
+        except (Unreadable, SkillInvalid):  # whoever ingests it says so
+            continue
+        lines = (file.text if loaded.text is None else loaded.text).split("\n")
+        texts += [p for c in chunking.chunk_document(loaded, lines, embedder)[1] for p in c.passages]
+    with kb.session() as session:
+        sources = session.exec(select(Source.id).where(col(Source.key) == KEY)).all()
+    return texts, {i for i in sources if i is not None}
 
 
 def _stored_digest(kb: KnowledgeBase) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from kb.blobs import BlobStore
 from kb.database import open_database
 from kb.errors import HomeUnavailable, IndexUnavailable
 from kb.exact import ExactSearch
+from kb.serving import Serving
 from kb.settings import Settings
 from kb.vectors import VectorIndex
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from kb.retrieval import QueryResult
 
 _log = logging.getLogger(__name__)
+NEXT_INDEX = "chroma-next"  # folder below the home
 
 
 class KnowledgeBase:
@@ -37,11 +40,11 @@ class KnowledgeBase:
 
     def __init__(self, settings: Settings, engine: Engine, embedder: Embedder | None = None) -> None:
         self.settings = settings
-        self._embedder = embedder
         self.engine = engine
         self.home = settings.home
         self.blobs = BlobStore(settings.home / "blobs")
         self.vectors = VectorIndex(settings.home / "chroma", lock_timeout_s=settings.lock_timeout_s)
+        self.serving = Serving(self, embedder)
         self._exact = ExactSearch(self)
         self._refiner: Refiner | None = None
         self.notices: list[str] = []
@@ -86,12 +89,8 @@ class KnowledgeBase:
 
     @property
     def embedder(self) -> Embedder:
-        """The embedding model; loaded when it is first needed. Raises EmbeddingFailed."""
-        if self._embedder is None:
-            from kb.serving import open_embedder
-
-            self._embedder = open_embedder(self.settings)
-        return self._embedder
+        """The embedding model that serves; loaded when it is first needed. Raises EmbeddingFailed."""
+        return self.serving.current
 
     # --- retrieval ---
 
@@ -173,15 +172,24 @@ class KnowledgeBase:
         Chroma serves scopes with more than `Settings.exact_passages` passages. It is rebuilt, with a notice,
         when it is out of step, and raises IndexUnavailable when that fails: nothing takes its place unseen.
         """
-        model, vector = self.embedder.model_id, self.embedder.embed([text])[0]
-        expected = self.expected_vectors()
-        if self._exact.serves(sum(expected[p][1] for p in partitions if p in expected)):
-            return "exact", self._exact.search(partitions, vector, limit)
-        try:
-            return "chroma", self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
-        except IndexUnavailable as error:
-            self.rebuild_vectors(f"failed ({error})")
-        return "chroma", self.vectors.search(model, self.expected_vectors, partitions, vector, limit)
+        for last in (False, True):
+            embedder = self.embedder
+            vector = embedder.embed([text])[0]
+            expected = self.expected_vectors()
+            if self._exact.serves(sum(expected[p][1] for p in partitions if p in expected)):
+                return "exact", self._exact.search(embedder, partitions, vector, limit)
+            try:
+                found = self.vectors.search(
+                    embedder.model_id, self.expected_vectors, partitions, vector, limit
+                )
+            except IndexUnavailable as error:
+                if last:
+                    raise
+                if self.embedder.model_id == embedder.model_id:  # else another model began to serve
+                    self.rebuild_vectors(f"failed ({error})")
+            else:
+                break
+        return "chroma", found
 
     def _repair(self) -> None:
         from kb import lexical_index
@@ -190,10 +198,30 @@ class KnowledgeBase:
             problem = lexical_index.problem(session.connection())
         if problem is not None:
             self.rebuild_lexical(problem)
-        if self.expected_vectors():  # an empty knowledge base needs neither index nor model
-            problem = self.vectors.check(self.embedder.model_id, self.expected_vectors)
-            if problem is not None:
-                self.rebuild_vectors(problem)
+        self.repair_vectors()
+
+    def repair_vectors(self) -> None:
+        """Make the vector index anew where it is not what the database says."""
+        if not self.expected_vectors():  # an empty knowledge base needs neither index nor model
+            return
+        problem = self.vectors.check(self.serving.model_id, self.expected_vectors)
+        if problem is not None and not self._take_next_index():
+            self.rebuild_vectors(problem)
+
+    def next_index(self) -> VectorIndex:
+        """The index of the next embedding model, while it is filled."""
+        return VectorIndex(self.home / NEXT_INDEX, lock_timeout_s=self.settings.lock_timeout_s)
+
+    def _take_next_index(self) -> bool:
+        """Finish what was killed between the change of the model and the exchange of the index."""
+        if not (self.home / NEXT_INDEX).is_dir():
+            return False
+        with contextlib.closing(self.next_index()) as index:
+            if index.check(self.serving.model_id, self.expected_vectors) is not None:
+                return False
+            with self.vectors.exclusive():
+                self.vectors.adopt(index)
+        return True
 
     def rebuild_lexical(self, reason: str) -> None:
         """Make the lexical index anew from the database, all of it or nothing, and say so."""
@@ -216,9 +244,12 @@ class KnowledgeBase:
         """Make the vector index anew from the database, and say so."""
         from kb.documents import read_vectors
 
+        embedder = self.embedder
         self.notice(f"the vector index {reason}; rebuilding it from the database")
         self.vectors.rebuild(
-            self.embedder.model_id, self.expected_vectors, lambda partition: read_vectors(self, partition)
+            embedder.model_id,
+            self.expected_vectors,
+            lambda partition: read_vectors(self, embedder, partition),
         )
 
     def stats(self) -> dict[str, Any]:

@@ -55,7 +55,8 @@ class DocumentWriter:
         """Store `documents`, replacing earlier versions. Nothing changes when embedding fails."""
         if not documents:
             return
-        vectors = self._embed(documents)
+        embedder = self._kb.embedder
+        vectors = self._embed(embedder, documents)
         blobs = self._kb.blobs.put_all(d.text for d in documents)
         with self._kb.session() as session:
             rows = session.connection().execute(
@@ -64,7 +65,7 @@ class DocumentWriter:
                 )
             )
             keys = {source_id or 0: key for source_id, key in rows}
-        with self._change() as change:
+        with self._change(embedder) as change:
             change.replace(documents, keys, blobs, vectors)
 
     def remove(self, document_ids: Sequence[int]) -> None:
@@ -115,11 +116,11 @@ class DocumentWriter:
                 .where(col(Chunk.document_id).in_(document_ids))
             )
             texts = {h: t for h, t in rows}  # noqa: C416 - rows are not pairs to the type checker
-            vectors = _cached(session, embedder.model_id, list(texts))
+            vectors = known_vectors(session, embedder.model_id, list(texts))
             missing = {h: t for h, t in texts.items() if h not in vectors}
             sources = sources_of(session, list(missing))
         vectors |= embed_texts(self._kb, embedder, missing, sources)
-        with self._change() as change:
+        with self._change(embedder) as change:
             change.rescope(document_ids, scope, vectors)
 
     def fail(self, failures: Sequence[tuple[int, str, str, str]]) -> None:
@@ -132,11 +133,16 @@ class DocumentWriter:
             change.fail(failures)
 
     @contextmanager
-    def _change(self) -> Iterator[Change]:
-        """One transaction. The vector index follows under the same lock: no reader sees only one of them."""
+    def _change(self, embedder: Embedder | None = None) -> Iterator[Change]:
+        """One transaction. The vector index follows under the same lock: no reader sees only one of them.
+
+        Raises ModelChanged where `embedder`, which made the vectors of the change, does not serve any more.
+        """
         with self._kb.vectors.exclusive():
             before = self._kb.expected_vectors()
             with self._kb.session() as session:
+                if embedder is not None:
+                    self._kb.serving.claim(session, embedder)
                 change = Change(session)
                 yield change
                 change.bump()
@@ -153,17 +159,16 @@ class DocumentWriter:
             return True
         after = self._kb.expected_vectors()
         try:
-            self._kb.vectors.apply(self._kb.embedder.model_id, before, after, removed, added)
+            self._kb.vectors.apply(self._kb.serving.model_id, before, after, removed, added)
         except IndexOutOfStep:
             return False
         return True
 
-    def _embed(self, documents: Sequence[NewDocument]) -> dict[str, bytes]:
+    def _embed(self, embedder: Embedder, documents: Sequence[NewDocument]) -> dict[str, bytes]:
         """The vector of every passage by text hash, from the cache or computed and cached."""
-        embedder = self._kb.embedder
         texts = {text_hash(p): p for d in documents for c in d.chunks for p in c.passages}
         with self._kb.session() as session:
-            known = _cached(session, embedder.model_id, list(texts))
+            known = known_vectors(session, embedder.model_id, list(texts))
         missing = {h: t for h, t in texts.items() if h not in known}
         return known | embed_texts(self._kb, embedder, missing, {d.source_id for d in documents})
 
@@ -196,7 +201,7 @@ def embed_texts(
     return found
 
 
-def keep_local(session: Session, embedder: Embedder, sources: Collection[int]) -> None:
+def keep_local(session: Session, embedder: Embedder, sources: Collection[int | None]) -> None:
     """Raises LocalOnly where texts of a local-only source among `sources` would leave the private network."""
     if not embedder.sends_to:
         return
@@ -227,7 +232,8 @@ def sources_of(session: Session, hashes: Sequence[str]) -> set[int]:
     return found
 
 
-def _cached(session: Session, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
+def known_vectors(session: Session, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
+    """The stored vectors of `model` by text hash."""
     found: dict[str, bytes] = {}
     for part in parts(hashes):
         rows = session.connection().execute(
@@ -247,9 +253,10 @@ def expected_vectors(connection: Connection) -> dict[str, tuple[int, int]]:
     return {p: (g, n) for p, g, n in rows}
 
 
-def read_vectors(kb: KnowledgeBase, partition: str, batch: int = 2000) -> Iterator[tuple[list[str], Vectors]]:
+def read_vectors(
+    kb: KnowledgeBase, embedder: Embedder, partition: str, batch: int = 2000
+) -> Iterator[tuple[list[str], Vectors]]:
     """A partition's passages with their vectors from SQL; what the model has not seen is embedded."""
-    embedder = kb.embedder
     after = ""
     while True:
         with kb.session() as session:
@@ -266,7 +273,7 @@ def read_vectors(kb: KnowledgeBase, partition: str, batch: int = 2000) -> Iterat
             found = {i: (h, t) for i, h, t in rows}
             if not found:
                 return
-            vectors = _cached(session, embedder.model_id, [h for h, _ in found.values()])
+            vectors = known_vectors(session, embedder.model_id, [h for h, _ in found.values()])
             missing = {h: t for h, t in found.values() if h not in vectors}
             sources = sources_of(session, list(missing))
         vectors |= embed_texts(kb, embedder, missing, sources)

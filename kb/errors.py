@@ -47,6 +47,10 @@ class LocalOnly(EmbeddingFailed):
     """Text of a local-only source would have been sent elsewhere; nothing of it was."""
 
 
+class ModelChanged(EmbeddingFailed):
+    """Another embedding model has begun to serve, or is to serve next, while work for one was under way."""
+
+
 class IndexUnavailable(KnowledgeBaseError):
     """The vector index does not answer. Retrieval stops rather than continuing without it."""
 

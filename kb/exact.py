@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from kb.base import KnowledgeBase
-    from kb.embedding import Vectors
+    from kb.embedding import Embedder, Vectors
 
 # Partitions are kept until this many times the largest scope is held; who asks about many scopes reads again.
 _KEPT = 2
@@ -44,15 +44,17 @@ class ExactSearch:
         """Whether a scope of so many passages is searched here instead of in Chroma."""
         return passages <= self._kb.settings.exact_passages
 
-    def search(self, partitions: Sequence[str], vector: Vectors, limit: int) -> list[tuple[str, float]]:
-        """(passage id, cosine similarity), best first, ties by id.
+    def search(
+        self, embedder: Embedder, partitions: Sequence[str], vector: Vectors, limit: int
+    ) -> list[tuple[str, float]]:
+        """(passage id, cosine similarity) to `vector` of `embedder`, best first, ties by id.
 
         Raises IndexUnavailable where vectors are damaged, EmbeddingFailed where missing ones cannot be made.
         """
         import numpy as np
 
         with self._lock:
-            held = [p for p in self._partitions(partitions) if p.ids]
+            held = [p for p in self._partitions(embedder, partitions) if p.ids]
         hits: list[tuple[str, float]] = []
         for partition in held:
             # Not `@`: BLAS wakes its threads for this, which on a busy machine costs thirty times as much.
@@ -67,8 +69,8 @@ class ExactSearch:
             hits += [(partition.ids[i], float(scores[i])) for i in chosen]
         return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:limit]
 
-    def _partitions(self, names: Sequence[str]) -> list[_Partition]:
-        model = self._kb.embedder.model_id
+    def _partitions(self, embedder: Embedder, names: Sequence[str]) -> list[_Partition]:
+        model = embedder.model_id
         for _ in range(2):
             with self._kb.session() as session:
                 connection = session.connection()
@@ -76,7 +78,7 @@ class ExactSearch:
                 found = self._read(connection, model, names)
             if found is not None:
                 return found
-            self._complete(names)
+            self._complete(embedder, names)
         raise IndexUnavailable("passages have no vectors", "run `kernelevolve kb rebuild`")
 
     def _read(self, connection: Connection, model: str, names: Sequence[str]) -> list[_Partition] | None:
@@ -99,13 +101,13 @@ class ExactSearch:
             del self._held[next(iter(self._held))]
         return found
 
-    def _complete(self, names: Sequence[str]) -> None:
+    def _complete(self, embedder: Embedder, names: Sequence[str]) -> None:
         """Embed what another model has embedded, or what lost its vector."""
         from kb.documents import read_vectors
 
         self._kb.notice("passages without a vector of this model are being embedded")
         for name in names:
-            for _ in read_vectors(self._kb, name):
+            for _ in read_vectors(self._kb, embedder, name):
                 pass
 
 

@@ -35,11 +35,31 @@ def stats(kb: KnowledgeBase) -> dict[str, Any]:
             "documents_by_state": by(col(Document.state)),
             "documents_by_kind": by(col(Document.kind)),
             "documents_by_scope": by(col(Document.scope)),
-            "embedding": {"model": kb.embedder.model_id, "runtime": kb.embedder.runtime},
+            "embedding": _embedding(kb),
             "sources": list_sources(session),
             "bytes": home_bytes(kb.home),
             "quota": kb.settings.quota,
         }
+
+
+def _embedding(kb: KnowledgeBase) -> dict[str, Any]:
+    """What answers, and how far the model is that the settings name instead."""
+    from kb.reembed import running
+    from kb.serving import label
+
+    embedder = kb.embedder
+    found: dict[str, Any] = {"model": embedder.model_id, "runtime": embedder.runtime, "next": None}
+    following = kb.serving.record.next()
+    if following is not None:
+        found["next"] = {
+            "model": following.model,
+            "name": label(following.name, following.base_url),
+            "embedded": following.done,
+            "passages": following.total,
+            "running": running(kb.home),
+            "error": following.error,
+        }
+    return found
 
 
 def home_bytes(home: Path) -> int:

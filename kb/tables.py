@@ -182,6 +182,21 @@ class Embedding(SQLModel, table=True):
     vector: bytes = Field(sa_type=LargeBinary)
 
 
+class EmbeddingModel(SQLModel, table=True):
+    """The model that answers, and the one that is being prepared to take its place; at most one of each."""
+
+    __tablename__ = "embedding_model"
+
+    model: str = Field(primary_key=True)  # as in Embedding
+    name: str  # as a setting would say it; folders absolute
+    base_url: str = ""
+    serving: bool = False
+    done: int = 0  # texts of passages that have a vector of it, as of `updated`
+    total: int = 0
+    error: str = ""  # why preparing it stopped
+    updated: datetime = _created()
+
+
 class VectorIndexState(SQLModel, table=True):
     """What the vector index must contain. `generation` grows with every change of the partition."""
 

@@ -16,12 +16,12 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kb.errors import IndexOutOfStep, IndexUnavailable, KnowledgeBaseError, StoreFull
 from kb.locks import file_lock
+from kb.vector_manifest import Expected, Manifest, fingerprint
 
 if TYPE_CHECKING:
     from kb.embedding import Vectors
@@ -31,28 +31,8 @@ _BATCH = 2000  # Chroma refuses more than 5461 records at once
 # Near-exact search: the graphs are small, and the order of insertion must not show in the results.
 _HNSW = {"space": "cosine", "ef_construction": 200, "ef_search": 200, "max_neighbors": 32}
 
-# partition -> (generation, count)
-Expected = Mapping[str, tuple[int, int]]
 # Yields (ids, vectors) batches of a partition from SQL.
 Reader = Callable[[str], Iterator[tuple[list[str], "Vectors"]]]
-
-
-@dataclass
-class Manifest:
-    """What the live folder holds: (generation, count) by partition, and its files as they were left."""
-
-    folder: str
-    model: str
-    collections: dict[str, list[int]] = field(default_factory=dict)  # partition -> [generation, count]
-    files: dict[str, list[int]] = field(default_factory=dict)
-
-    @property
-    def identity(self) -> tuple[str, dict[str, list[int]]]:
-        return self.folder, self.collections
-
-    def matches(self, model: str, expected: Expected) -> bool:
-        held = {p: (g, n) for p, (g, n) in self.collections.items() if n}
-        return self.model == model and held == {p: gn for p, gn in expected.items() if gn[1]}
 
 
 def collection_name(partition: str, model: str) -> str:
@@ -91,7 +71,7 @@ class VectorIndex:
             return "was made by another embedding model"
         if not manifest.matches(model, expected):
             return "does not hold what the database says"
-        if manifest.files != _fingerprint(self._root / manifest.folder):
+        if manifest.files != fingerprint(self._root / manifest.folder):
             return "was damaged or changed by something else"
         return None
 
@@ -146,9 +126,47 @@ class VectorIndex:
                     for ids, vectors in read(partition):
                         self._upsert(collection, ids, vectors)
             self._commit(manifest, wanted)
-            for leftover in self._root.iterdir():
-                if leftover.is_dir() and leftover.name != manifest.folder:
-                    shutil.rmtree(leftover, ignore_errors=True)
+            self._drop_leftovers(manifest)
+
+    def fill(self, model: str, expected: Expected, read: Reader) -> None:
+        """Bring the index to `expected`, partition by partition; those that are so already are kept."""
+        with self.exclusive(), self._guarded("filling"):
+            manifest = self._manifest()
+            usable = manifest is not None and manifest.model == model
+            if manifest is None or not usable or manifest.files != fingerprint(self._root / manifest.folder):
+                manifest = Manifest(folder=self._new_folder(), model=model)
+            self._connect(manifest)
+            for partition in [*manifest.collections]:
+                if manifest.collections[partition] != list(expected.get(partition, ())):
+                    self._client.delete_collection(collection_name(partition, model))
+                    self._collections.pop(collection_name(partition, model), None)
+                    del manifest.collections[partition]
+            for partition, (generation, count) in expected.items():
+                if count and partition not in manifest.collections:
+                    for ids, vectors in read(partition):
+                        self._upsert(self._collection(partition, model, create=True), ids, vectors)
+                    held = {p: (g, n) for p, (g, n) in manifest.collections.items()}
+                    self._commit(manifest, {**held, partition: (generation, count)})
+            self._commit(manifest, {p: (g, n) for p, (g, n) in manifest.collections.items()})
+            self._drop_leftovers(manifest)
+
+    def adopt(self, other: VectorIndex) -> None:
+        """Take what `other` holds in place of its own. The caller holds `exclusive`."""
+        with other.exclusive(), self._guarded("exchanging"):
+            manifest = other._manifest()
+            if manifest is None:
+                raise IndexOutOfStep("the vector index that was prepared is gone")
+            for index in (self, other):
+                index.close()
+            (other._root / manifest.folder).rename(self._root / manifest.folder)
+            self._write(manifest)
+            (other._root / "manifest.json").unlink()
+            self._drop_leftovers(manifest)
+
+    def _drop_leftovers(self, manifest: Manifest) -> None:
+        for leftover in self._root.iterdir():
+            if leftover.is_dir() and leftover.name != manifest.folder:
+                shutil.rmtree(leftover, ignore_errors=True)
 
     def invalidate(self) -> None:
         """Have the next `rebuild` make everything anew."""
@@ -166,7 +184,7 @@ class VectorIndex:
         self._open_as = manifest.identity
 
     def _write(self, manifest: Manifest) -> None:
-        manifest.files = _fingerprint(self._root / manifest.folder)
+        manifest.files = fingerprint(self._root / manifest.folder)
         partial = self._root / f"manifest.{os.getpid()}.partial"
         with partial.open("w") as file:
             json.dump({"schema": _SCHEMA, **vars(manifest)}, file)
@@ -257,9 +275,7 @@ class VectorIndex:
 
     def _load(self, manifest: Manifest, model: str, partitions: Sequence[str], vector: Vectors) -> None:
         """Have Chroma read its files, which must be as they were left; it may rewrite them doing so."""
-        if self._open_as != manifest.identity and manifest.files != _fingerprint(
-            self._root / manifest.folder
-        ):
+        if self._open_as != manifest.identity and manifest.files != fingerprint(self._root / manifest.folder):
             raise IndexOutOfStep("the vector index was damaged or changed by something else")
         self._connect(manifest)
         for partition in partitions:
@@ -354,17 +370,3 @@ def _nearest(collection: Any, vector: Vectors, limit: int) -> list[tuple[str, fl
     answer = collection.query(query_embeddings=vector.reshape(1, -1), n_results=limit, include=["distances"])
     ids, distances = answer["ids"][0], answer["distances"][0]
     return [(i, 1.0 - float(d)) for i, d in zip(ids, distances, strict=True)]
-
-
-def _fingerprint(folder: Path) -> dict[str, list[int]]:
-    """Size and time of the graph files; of Chroma's own database, which it touches on opening, the size."""
-    found: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("*/*.bin")):
-        stat = path.stat()
-        found[str(path.relative_to(folder))] = [stat.st_size, stat.st_mtime_ns]
-    database = folder / "chroma.sqlite3"
-    if database.is_file():
-        with database.open("rb") as file:
-            header = file.read(16)
-        found["chroma.sqlite3"] = [int(header == b"SQLite format 3\x00"), database.stat().st_size]
-    return found

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.commands import kb_adapt, kb_backup, kb_eval
+from cli.commands import kb_adapt, kb_backup, kb_eval, kb_reembed
 from cli.options import JsonFlag
 from cli.output import clean, emit, note, out
 from cli.session import state_of, stored
@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     kb_backup.register(group)
     kb_eval.register(group)
     kb_adapt.register(group)
+    kb_reembed.register(group)
     app.add_typer(group, name="kb")
 
 
@@ -54,6 +55,12 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     scopes = ", ".join(f"{clean(scope)} {n}" for scope, n in found["documents_by_scope"].items()) or "none"
     console.print(f"by scope: {scopes}", markup=False, soft_wrap=True)
     console.print(f"vectors by {clean(found['embedding']['runtime'])}", markup=False, soft_wrap=True)
+    if following := found["embedding"]["next"]:
+        how_far = f"{following['embedded']} of {following['passages']} passages"
+        state = "being embedded" if following["running"] else following["error"] or "waiting for a query"
+        console.print(
+            f"next: {clean(following['name'])}, {how_far} ({clean(state)})", markup=False, soft_wrap=True
+        )
     limit = f" of {readable(found['quota'])}" if found["quota"] else ""
     console.print(f"{found['home']}: {readable(found['bytes'])}{limit}", markup=False, soft_wrap=True)
 

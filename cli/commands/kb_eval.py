@@ -37,6 +37,7 @@ def evaluate(
     from ingest import ingest_paths
     from kb import KnowledgeBase
     from kb.benchmark import metrics, read_benchmark, run_benchmark
+    from kb.reembed import reembed
 
     if not corpus.is_dir():
         raise UsageProblem(f"no such folder: {corpus}", "give the folder that the answers' paths start from")
@@ -45,6 +46,9 @@ def evaluate(
     key = hashlib.sha256(str(corpus.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     home = settings.home / "benchmarks" / key
     with KnowledgeBase.open(settings.model_copy(update={"home": home})) as kb:
+        if kb.serving.next is not None:  # what is measured is the model that the settings name
+            with steps("embedding", "passages") as embedded:
+                reembed(kb, progress=embedded)
         with ingest_progress("reading the corpus") as progress:
             report_failures(ingest_paths(kb, [corpus], progress=progress))
         with steps("asking", "questions") as asked:

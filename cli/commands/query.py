@@ -62,6 +62,7 @@ def query(
     with knowledge_base(state_of(context)) as kb:
         notes = checked_target(kb, target)
         result = ask(kb, questions, target=target, kinds=kinds or None, k=k, plainly=no_rerank)
+        notes += kb.notices
     if as_json:
         about = {"diagnosis": diagnosed.to_json()} if diagnosed else {}
         emit(result.to_json() | about | ({"notes": notes} if notes else {}))

@@ -104,7 +104,7 @@ def _folders(files: Sequence[Path]) -> list[Path]:
 
 def forget(kb: KnowledgeBase) -> Path | None:
     """Go back to the model as it was before `adapt`; the file that was removed."""
-    current = kb.embedder
+    current = kb.serving.next or kb.embedder  # the adapted one may be being prepared still
     own = [f for f in getattr(current, "adapters", ()) if f.parent == kb.home / "adapters"]
     for file in own:
         file.unlink()

@@ -124,7 +124,7 @@ def _exchange(home: Path, fresh: Path) -> None:
     old.mkdir()
     moves = [
         (home / name, old / name)
-        for name in (_DATABASE, f"{_DATABASE}-wal", f"{_DATABASE}-shm", "chroma", *_KEPT)
+        for name in (_DATABASE, f"{_DATABASE}-wal", f"{_DATABASE}-shm", "chroma", "chroma-next", *_KEPT)
     ] + [(fresh / name, home / name) for name in (*_KEPT, _DATABASE)]
     done: list[tuple[Path, Path]] = []
     try:

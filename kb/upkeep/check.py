@@ -13,6 +13,7 @@ from sqlmodel import col
 
 from kb import lexical_index
 from kb.errors import BlobMissing, IndexUnavailable
+from kb.reembed import too_long
 from kb.tables import (
     Chunk,
     Document,
@@ -33,7 +34,7 @@ _TOLERANCE = 1e-4  # of a component of a unit vector: Chroma normalises once mor
 
 @dataclass
 class CheckReport:
-    """`problems`: [{what, detail}], what is one of database, lexical, vectors, document, chunk."""
+    """`problems`: [{what, detail}], what is one of database, lexical, vectors, passage, document, chunk."""
 
     documents: int = 0
     chunks: int = 0
@@ -54,7 +55,7 @@ def check(kb: KnowledgeBase) -> CheckReport:
     """Look at everything; repair nothing. `kb` is best opened with `repair=False`."""
     report = CheckReport()
     seen: Counter[str] = Counter()
-    for part in (_database, _lexical, _vectors, _documents):
+    for part in (_database, _lexical, _vectors, _windows, _documents):
         for what, detail in part(kb, report):
             seen[what] += 1
             if seen[what] <= _SHOWN:
@@ -113,7 +114,7 @@ def _vectors(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]
     expected = {p: n for p, (_, n) in kb.expected_vectors().items() if n}
     if not expected:
         return
-    model = kb.embedder.model_id
+    model = kb.serving.model_id
     problem = kb.vectors.check(model, kb.expected_vectors)
     if problem is not None:
         yield "vectors", f"the vector index {problem}"
@@ -123,7 +124,7 @@ def _vectors(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]
         for partition, ids, vectors in kb.vectors.contents(model):
             held[partition] += len(ids)
             report.vectors += len(ids)
-            yield from _compare(kb, partition, ids, vectors)
+            yield from _compare(kb, model, partition, ids, vectors)
     except IndexUnavailable as error:
         yield "vectors", str(error)
         return
@@ -132,7 +133,9 @@ def _vectors(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]
             yield "vectors", f"{partition}: the vector index holds {held[partition]} of {count} passages"
 
 
-def _compare(kb: KnowledgeBase, partition: str, ids: list[str], vectors: Any) -> Iterator[tuple[str, str]]:
+def _compare(
+    kb: KnowledgeBase, model: str, partition: str, ids: list[str], vectors: Any
+) -> Iterator[tuple[str, str]]:
     import numpy as np
 
     known: dict[str, bytes | None] = {}
@@ -142,8 +145,7 @@ def _compare(kb: KnowledgeBase, partition: str, ids: list[str], vectors: Any) ->
                 select(col(Passage.id), col(Embedding.vector))
                 .outerjoin(
                     Embedding,
-                    (col(Embedding.text_hash) == col(Passage.text_hash))
-                    & (col(Embedding.model) == kb.embedder.model_id),
+                    (col(Embedding.text_hash) == col(Passage.text_hash)) & (col(Embedding.model) == model),
                 )
                 .where(col(Passage.partition) == partition, col(Passage.id).in_(ids[i : i + 500]))
             )
@@ -158,6 +160,13 @@ def _compare(kb: KnowledgeBase, partition: str, ids: list[str], vectors: Any) ->
         truth = np.frombuffer(stored, dtype="<f4")
         if truth.shape != vector.shape or float(np.abs(truth - vector).max()) > _TOLERANCE:
             yield "vectors", f"{partition}: the vector of passage {passage_id[:12]} is not the database's"
+
+
+def _windows(kb: KnowledgeBase, _report: CheckReport) -> Iterator[tuple[str, str]]:
+    """Passages that were cut for a model that reads more than the one that serves."""
+    if kb.expected_vectors():
+        for path, n in too_long(kb, kb.embedder).items():
+            yield "passage", f"{path}: the model does not read the end of {n} passages; ingest it again"
 
 
 def _documents(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]]:

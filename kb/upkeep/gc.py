@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, func, select, text
 from sqlmodel import SQLModel, col
 
+from kb.base import NEXT_INDEX
 from kb.locks import home_lock
+from kb.reembed import running
 from kb.stats import home_bytes
 from kb.tables import Chunk, Embedding, Passage, Section, WorkItem, now
 
@@ -45,7 +47,8 @@ def collect_garbage(kb: KnowledgeBase, *, waiting: Callable[[str], None] | None 
     """Remove what nothing refers to. Retrieval, runs and skills stay as they are.
 
     Cached vectors of texts that no document has any more go, as do those of embedding models other than the
-    one in use and the one that the live index was made by. Raises StoreLocked.
+    one that serves, the one that is being prepared and the one that the live index was made by. Raises
+    StoreLocked.
     """
     report = GarbageReport()
     with home_lock(kb.home, timeout_s=kb.settings.lock_timeout_s, waiting=waiting):
@@ -102,7 +105,11 @@ def _embeddings(kb: KnowledgeBase) -> int:
         connection = session.connection()
         if not connection.execute(select(func.count()).select_from(Embedding)).scalar_one():
             return 0
-        models = {kb.embedder.model_id, kb.vectors.model() or ""}
+        models = {
+            kb.serving.model_id,
+            *(row.model for row in kb.serving.record.rows()),
+            kb.vectors.model() or "",
+        }
         unused = ~col(Embedding.text_hash).in_(select(col(Passage.text_hash)))
         gone = connection.execute(delete(Embedding).where(unused | col(Embedding.model).not_in(models)))
         session.commit()
@@ -115,6 +122,8 @@ def _folders(kb: KnowledgeBase) -> int:
         with kb.vectors.exclusive():
             for folder in kb.vectors.folders()[1]:
                 removed += _remove(folder)
+    if kb.serving.record.next() is None and not running(kb.home):
+        removed += _remove(kb.home / NEXT_INDEX)
     scratch = kb.home / SCRATCH
     for folder in sorted(scratch.glob("*")):
         removed += _remove(folder)
@@ -122,6 +131,8 @@ def _folders(kb: KnowledgeBase) -> int:
 
 
 def _remove(path: Path) -> bool:
+    if not path.exists():
+        return False
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

