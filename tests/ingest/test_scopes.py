@@ -103,7 +103,7 @@ def test_an_inferred_scope_is_reported_and_corrected_without_embedding(
     assert embedder.embedded == []
     assert {h.path for h in kb.query("ldmatrix", target="amd:gfx942").hits} == {"a.md", "c.md"}
     assert {h.path for h in kb.query("ldmatrix", target="nvidia:sm_90").hits} == {"b.md", "c.md"}
-    assert {h.chunk_id for h in kb.query("ldmatrix").hits} == ids
+    assert ids <= {h.chunk_id for h in kb.query("ldmatrix").hits}, "chunks keep their ids"
     assert check(kb).problems == []
     assert kb.notices == []
 
