@@ -178,16 +178,17 @@ class Serving:
         with self._kb.session() as session:
             self._keep_local(session, wanted)
             done, total = count(session.connection(), wanted.model_id)
+        old, new = self._labels(row)
         self._kb.notice(
-            f"{label(row.name, row.base_url)} made the vectors and cannot be used ({error}): "
-            f"{total - done} of {total} passages are embedded with {self._label()} before it answers; "
+            f"{old} made the vectors and cannot be used ({error}): "
+            f"{total - done} of {total} passages are embedded with {new} before it answers; "
             "an interruption loses nothing"
         )
         self._replace(wanted)
 
     def _announce(self, row: EmbeddingModel, wanted: Embedder) -> None:
         """Put the next model on record and say how far it is."""
-        old, new = label(row.name, row.base_url), self._label()
+        old, new = self._labels(row)
         try:
             with self._kb.session() as session:
                 self._keep_local(session, wanted)
@@ -223,5 +224,8 @@ class Serving:
         folder = Path(name).expanduser()
         return str(folder.resolve()) if name and folder.is_dir() else name
 
-    def _label(self) -> str:
-        return label(self._name(), self._kb.settings.embedding_base_url)
+    def _labels(self, row: EmbeddingModel) -> tuple[str, str]:
+        """The old model's name and the new one's, which differ in what is said of them at least."""
+        old = label(row.name, row.base_url)
+        new = label(self._name(), self._kb.settings.embedding_base_url)
+        return (f"{old} as it was", f"{new} as it is now") if old == new else (old, new)

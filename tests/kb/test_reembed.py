@@ -435,6 +435,7 @@ def test_an_adapted_model_takes_over_like_any_other_and_is_taken_back(bundled: S
     with KnowledgeBase.open(bundled) as kb:
         assert kb.embedder.model_id == before
         assert kb.serving.next is not None
+        assert "with the bundled model as it is now; the bundled model as it was answers" in kb.notices[0]
         assert kb.query("tiling").hits
         assert reembed(kb).switched
         assert kb.embedder.model_id != before
