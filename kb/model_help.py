@@ -35,7 +35,7 @@ The passages, one JSON object a line:
 
 def rewrite(model: ChatModel, question: str) -> list[str]:
     """Up to `PHRASINGS` other ways to ask. Raises ModelError, RefinementFailed."""
-    found = _answer(model, _REWRITE.format(count=PHRASINGS, question=json.dumps(question)), "queries")
+    found = answer_list(model, _REWRITE.format(count=PHRASINGS, question=json.dumps(question)), "queries")
     texts = [" ".join(text.split())[:_LONGEST] for text in found if isinstance(text, str)]
     own = " ".join(question.split()).lower()
     return list(dict.fromkeys(text for text in texts if text and text.lower() != own))[:PHRASINGS]
@@ -55,7 +55,9 @@ class ListwiseReranker:
             json.dumps({"id": number, "text": text[:_PASSAGE]}, ensure_ascii=False)
             for number, text in enumerate(passages, start=1)
         )
-        found = _answer(self._model, _ORDER.format(question=json.dumps(question), passages=lines), "ranking")
+        found = answer_list(
+            self._model, _ORDER.format(question=json.dumps(question), passages=lines), "ranking"
+        )
         ids = [i for i in found if isinstance(i, int) and not isinstance(i, bool) and 1 <= i <= len(passages)]
         if not ids:
             raise RefinementFailed(f"{self.name} named none of the passages it was to order", _HINT)
@@ -65,8 +67,8 @@ class ListwiseReranker:
 _HINT = "another model may do; `query --no-rerank` asks without one"
 
 
-def _answer(model: ChatModel, prompt: str, key: str) -> list[Any]:
-    """The list that the model's answer has under `key`."""
+def answer_list(model: ChatModel, prompt: str, key: str) -> list[Any]:
+    """The list that the model's answer has under `key`. Raises ModelError, RefinementFailed."""
     from langchain_core.messages import HumanMessage
 
     reply = model.ask([HumanMessage(prompt)])

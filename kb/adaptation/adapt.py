@@ -48,7 +48,7 @@ class Adapted:
 def adapt(
     kb: KnowledgeBase,
     *,
-    questions: Path | None = None,
+    questions: Sequence[Path] = (),
     recipe: Recipe | None = None,
     most: int = 8000,
     progress: Callable[[str, int, int], None] | None = None,
@@ -66,7 +66,9 @@ def adapt(
     own = kb.home / "adapters"
     base_adapters = [file for file in current.adapters if file.parent != own]
     recipe = recipe or Recipe()
-    pairs = stored_pairs(kb) + (read_questions(kb, questions) if questions else [])
+    pairs = stored_pairs(kb)
+    for asked in questions:
+        pairs += read_questions(kb, asked)
     taught, held = _divide(pairs, most, recipe.seed)
 
     base = SentenceTransformerEmbedder(current.folder, adapters=base_adapters)

@@ -336,7 +336,7 @@ def test_what_helps_is_kept_and_can_be_undone(settings: Settings, tiny: Path, tm
         stages = []
         found = adapt(
             kb,
-            questions=tmp_path / "q.jsonl",
+            questions=[tmp_path / "q.jsonl"],
             recipe=recipe,
             progress=lambda s, d, t: stages.append((s, d, t)),
         )
@@ -361,7 +361,7 @@ def test_what_does_not_help_is_not_kept(settings: Settings, tiny: Path, tmp_path
     with KnowledgeBase.open(settings) as kb:
         synonyms(kb, tmp_path / "q.jsonl", consistent=False)
         before = kb.embedder.model_id
-        found = adapt(kb, questions=tmp_path / "q.jsonl", recipe=Recipe(epochs=1, learning_rate=1e-5))
+        found = adapt(kb, questions=[tmp_path / "q.jsonl"], recipe=Recipe(epochs=1, learning_rate=1e-5))
         assert not found.kept
         assert (found.file, found.model_id) == (None, before)
         assert not list(kb.home.glob("adapters/**/*.safetensors"))
