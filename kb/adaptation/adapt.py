@@ -105,12 +105,17 @@ def _folders(files: Sequence[Path]) -> list[Path]:
 
 
 def forget(kb: KnowledgeBase) -> Path | None:
-    """Go back to the model as it was before `adapt`; the file that was removed."""
-    current = kb.serving.next or kb.embedder  # the adapted one may be being prepared still
-    own = [f for f in getattr(current, "adapters", ()) if f.parent == kb.home / "adapters"]
-    for file in own:
-        file.unlink()
-    return own[0] if own else None
+    """Go back to the model as it was before `adapt`; the file that was removed, if there was one."""
+    current = kb.embedder
+    if not isinstance(current, FolderModel):
+        return None
+    own = kb.home / "adapters"
+    base = FolderModel(current.folder, [file for file in current.adapters if file.parent != own])
+    file = own / f"{base.model_id}.safetensors"
+    if not file.is_file():
+        return None
+    file.unlink()
+    return file
 
 
 def _divide(pairs: Sequence[Pair], most: int, seed: int) -> tuple[list[Pair], list[Pair]]:

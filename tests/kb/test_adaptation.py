@@ -20,6 +20,7 @@ from kb.adaptation.training import Recipe, batches
 from kb.documents import DocumentWriter, NewChunk, NewDocument, NewSection
 from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, model_folder, open_model
 from kb.errors import EmbeddingFailed, NothingToLearn, QuestionsInvalid
+from kb.reembed import reembed
 from kb.tables import Source
 
 BODY = "Each row of the tile is read twice, so that the second pass finds it in the cache of the core. " * 2
@@ -348,11 +349,16 @@ def test_what_helps_is_kept_and_can_be_undone(settings: Settings, tiny: Path, tm
     assert {s for s, _, _ in stages} == {"training", "comparing"}
     assert stages[-1][1] == stages[-1][2]
     with KnowledgeBase.open(settings) as kb:
+        assert kb.embedder.model_id == before  # until everything is embedded anew
+        assert reembed(kb).switched
+    with KnowledgeBase.open(settings) as kb:
         assert kb.embedder.model_id == found.model_id != before
         assert forget(kb) == found.file
+        assert forget(kb) is None
+    with KnowledgeBase.open(settings) as kb:
+        reembed(kb)
     with KnowledgeBase.open(settings) as kb:
         assert kb.embedder.model_id == before
-        assert forget(kb) is None
 
 
 @pytest.mark.full
