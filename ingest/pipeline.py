@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from sqlalchemy import select
@@ -34,6 +35,7 @@ from ingest.twins import find_twins
 from kb import KnowledgeBase
 from kb import scope as scopes
 from kb.documents import DocumentWriter, NewDocument
+from kb.embedding import Embedder
 from kb.errors import EmbeddingFailed, SkillInvalid
 from kb.locks import home_lock
 from kb.tables import Document, DocumentState, Skill
@@ -171,6 +173,11 @@ class Ingestion:
         """Collect the documents at or below `roots` (all without) that are not stored yet."""
         self._collector.add_unfinished(roots)
 
+    @cached_property
+    def _embedder(self) -> Embedder:
+        """What cuts the documents of this run: to ask which model answers reads the database."""
+        return self._kb.embedder
+
     # --- the work ---
 
     def finish(self) -> IngestReport:
@@ -286,7 +293,7 @@ class Ingestion:
         file = content_of(item.file, data, item.root)
         loader, loaded = load_file(file)
         text = file.text if loaded.text is None else loaded.text
-        sections, chunks = chunking.chunk_document(loaded, text.split("\n"), self._kb.embedder)
+        sections, chunks = chunking.chunk_document(loaded, text.split("\n"), self._embedder)
         self._pages += len(loaded.page_starts)
         if loaded.needs_ocr:
             self._report.needs_ocr.append(item.location)
@@ -323,7 +330,7 @@ class Ingestion:
         """Everything but the file's bytes that its chunks depend on."""
         digest = hashlib.sha256()
         parts = [self._registry, reading.VERSION, chunking.VERSION, inference.VERSION]
-        parts += [self._kb.embedder.cutting, *astuple(item.source), *astuple(facts)]
+        parts += [self._embedder.cutting, *astuple(item.source), *astuple(facts)]
         parts += self._twins.get(item.file, [])
         parts.append(item.location)  # skills and the library know where they lie
         digest.update(json.dumps(parts).encode())
