@@ -216,11 +216,12 @@ class KnowledgeBase:
         """Finish what was killed between the change of the model and the exchange of the index."""
         if not (self.home / NEXT_INDEX).is_dir():
             return False
-        with contextlib.closing(self.next_index()) as index:
-            if index.check(self.serving.model_id, self.expected_vectors) is not None:
+        model = self.serving.model_id
+        # Under the lock: documents that are stored meanwhile would be in the index that is replaced.
+        with contextlib.closing(self.next_index()) as index, self.vectors.exclusive():
+            if index.model() != model or index.check(model, self.expected_vectors) is not None:
                 return False
-            with self.vectors.exclusive():
-                self.vectors.adopt(index)
+            self.vectors.adopt(index)
         return True
 
     def rebuild_lexical(self, reason: str) -> None:

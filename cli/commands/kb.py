@@ -205,7 +205,10 @@ def gc(context: typer.Context, as_json: JsonFlag = False) -> None:
     if as_json:
         emit(report.to_json())
         return
-    counts = f"{report.blobs} blobs, {report.embeddings} vectors, {report.folders} folders"
+    counts = (
+        f"{report.blobs} blobs, {report.embeddings} vectors, {report.adapters} adapters, "
+        f"{report.folders} folders"
+    )
     out().print(f"removed {counts}: {readable(report.bytes_freed)} freed", markup=False)
 
 

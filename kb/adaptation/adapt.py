@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kb.adaptation.compare import Comparison, compare
-from kb.adaptation.lowrank import write_factors
+from kb.adaptation.lowrank import set_aside, write_factors
 from kb.adaptation.pairs import KINDS, Pair, read_questions, stored_pairs
 from kb.adaptation.training import Recipe, train
 from kb.embedding import FolderModel, SentenceTransformerEmbedder, open_model
 from kb.errors import EmbeddingFailed, NothingToLearn
+from kb.locks import file_lock
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
@@ -56,8 +59,24 @@ def adapt(
     """Train on at most `most` pairs and compare on documents that were kept apart.
 
     What is kept becomes `<home>/adapters/<model>.safetensors`, which the next open finds. Raises
-    NothingToLearn, QuestionsInvalid, or EmbeddingFailed where the model is not one of files on this machine.
+    NothingToLearn, QuestionsInvalid, StoreLocked while another process adapts, or EmbeddingFailed where the
+    model is not one of files on this machine.
     """
+    with _alone(kb):
+        return _adapt(kb, questions, recipe or Recipe(), most, progress or (lambda *_: None))
+
+
+def _alone(kb: KnowledgeBase) -> AbstractContextManager[None]:
+    return file_lock(kb.home / "adapt.lock", timeout_s=0.0, what="adapting the embedding model")
+
+
+def _adapt(
+    kb: KnowledgeBase,
+    questions: Sequence[Path],
+    recipe: Recipe,
+    most: int,
+    told: Callable[[str, int, int], None],
+) -> Adapted:
     current = kb.embedder
     if not isinstance(current, FolderModel):
         raise EmbeddingFailed(
@@ -65,17 +84,15 @@ def adapt(
         )
     own = kb.home / "adapters"
     base_adapters = [file for file in current.adapters if file.parent != own]
-    recipe = recipe or Recipe()
     pairs = stored_pairs(kb)
     for asked in questions:
         pairs += read_questions(kb, asked)
     taught, held = _divide(pairs, most, recipe.seed)
 
     base = SentenceTransformerEmbedder(current.folder, adapters=base_adapters)
-    told = progress or (lambda *_: None)
     factors = train(base.load(), taught, recipe, lambda done, total: told("training", done, total))
     file = own / f"{base.model_id}.safetensors"
-    trial = own / "trial"
+    trial = kb.home / "adapt-trial"  # not in `own`, where a backup would find it
     facts = {"pairs": str(len(taught)), "rank": str(recipe.rank), "epochs": str(recipe.epochs)}
     write_factors(trial / file.name, factors, facts)
     try:
@@ -83,13 +100,11 @@ def adapt(
         model_id = adapted.model_id  # of the file where it still is
         overall, by_kind = compare(current, adapted, held, lambda done, total: told("comparing", done, total))
         if overall.better:
+            own.mkdir(exist_ok=True)
+            set_aside(file)
             (trial / file.name).replace(file)
-        else:
-            (trial / file.name).unlink()
     finally:
-        for left in trial.glob("*"):
-            left.unlink()
-        trial.rmdir()
+        shutil.rmtree(trial, ignore_errors=True)
     return Adapted(
         kept=overall.better,
         model_id=model_id if overall.better else current.model_id,
@@ -105,7 +120,15 @@ def _folders(files: Sequence[Path]) -> list[Path]:
 
 
 def forget(kb: KnowledgeBase) -> Path | None:
-    """Go back to the model as it was before `adapt`; the file that was removed, if there was one."""
+    """Go back to the model as it was before `adapt`; the file that was removed, if there was one.
+
+    Raises StoreLocked while another process adapts.
+    """
+    with _alone(kb):
+        return _forget(kb)
+
+
+def _forget(kb: KnowledgeBase) -> Path | None:
     current = kb.embedder
     if not isinstance(current, FolderModel):
         return None
@@ -114,6 +137,7 @@ def forget(kb: KnowledgeBase) -> Path | None:
     file = own / f"{base.model_id}.safetensors"
     if not file.is_file():
         return None
+    set_aside(file)
     file.unlink()
     return file
 

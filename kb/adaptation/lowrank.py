@@ -2,13 +2,15 @@
 
 A matrix W (out, in) becomes W + B A, with A (rank, in) and B (out, rank): Hu et al. 2021, "LoRA", their
 scale within B. A file is safetensors in float16; `<weight>.down` is A, `<weight>.up` is B. It is named for
-the model that it adapts, so that it cannot be applied to another one.
+the model that it adapts, so that it cannot be applied to another one: `<model>.safetensors`, and
+`<model>-<adapted model>.safetensors` once it is set aside, to be found for that adapted model alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,15 +32,34 @@ _REMEDY = "remove it, or run `kernelevolve kb adapt`"
 
 def find_adapters(model_id: str, folders: Sequence[Path], wanted: str = "") -> list[Path]:
     """The changes of the model `model_id` in `folders`: at most one of each, in order, applied one after the
-    other. Stops where the result is the model `wanted`.
+    other. Those that make up the model `wanted` and no more, where it can still be made.
     """
-    found = []
+    found: list[Path] = []
     for folder in folders:
-        file = folder / f"{model_id}.safetensors"
-        if model_id != wanted and file.is_file():
+        if model_id == wanted:
+            break
+        choice = (folder / f"{model_id}-{wanted}.safetensors", folder / f"{model_id}.safetensors")
+        file = next((file for file in choice if file.is_file()), None)
+        if file is not None:
             found.append(file)
             model_id = adapted_id(model_id, file)
     return found
+
+
+def set_aside(file: Path) -> None:
+    """Keep a copy of a change that is about to go: the model that it makes serves on until all is embedded
+    anew, and other processes must be able to load it until then (`kb gc` removes it afterwards).
+    """
+    if file.is_file():
+        kept = file.with_name(f"{file.stem}-{adapted_id(file.stem, file)}.safetensors")
+        partial = kept.with_suffix(".partial")
+        shutil.copyfile(file, partial)
+        partial.replace(kept)
+
+
+def unneeded(folder: Path, models: Collection[str]) -> list[Path]:
+    """Changes that were set aside for models of which none is among `models` any more."""
+    return [file for file in folder.glob("*-*.safetensors") if file.stem.rpartition("-")[2] not in models]
 
 
 def adapted_id(model_id: str, file: Path) -> str:

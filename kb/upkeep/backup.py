@@ -1,4 +1,4 @@
-"""One file that holds a whole home: database, blobs, results of runs. Indexes are made anew from them.
+"""One file that holds a whole home: database, blobs, results of runs, adapters. Indexes are made anew.
 
 A zip file; its last member, `manifest.json`, lists every other one with its size and sha256.
 """
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 _DATABASE = "kernelevolve.db"
 _MANIFEST = "manifest.json"
-_KEPT = ("blobs", "runs")  # folders; caches and indexes can be made again
+_KEPT = ("blobs", "runs", "adapters")  # folders; caches and indexes can be made again
 _OURS = (_DATABASE, *_KEPT)
-_NAME = re.compile(r"kernelevolve\.db|(?:blobs|runs)/[^\x00\\]+")
+_NAME = re.compile(r"kernelevolve\.db|(?:blobs|runs|adapters)/[^\x00\\]+")
 _BLOCK = 1 << 20
 
 Progress = Callable[[int, int], None]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import delete, func, select, text
 from sqlmodel import SQLModel, col
 
+from kb.adaptation.lowrank import unneeded
 from kb.base import NEXT_INDEX
 from kb.locks import home_lock
 from kb.reembed import running
@@ -36,6 +37,7 @@ class GarbageReport:
 
     blobs: int = 0
     embeddings: int = 0
+    adapters: int = 0
     folders: int = 0
     bytes_freed: int = 0
 
@@ -47,14 +49,15 @@ def collect_garbage(kb: KnowledgeBase, *, waiting: Callable[[str], None] | None 
     """Remove what nothing refers to. Retrieval, runs and skills stay as they are.
 
     Cached vectors of texts that no document has any more go, as do those of embedding models other than the
-    one that serves, the one that is being prepared and the one that the live index was made by. Raises
-    StoreLocked.
+    one that serves, the one that is being prepared and the one that the live index was made by, and adapters
+    that were set aside for other models than these. Raises StoreLocked.
     """
     report = GarbageReport()
     with home_lock(kb.home, timeout_s=kb.settings.lock_timeout_s, waiting=waiting):
         before = home_bytes(kb.home)
         report.blobs = _blobs(kb)
         report.embeddings = _embeddings(kb)
+        report.adapters = _adapters(kb)
         report.folders = _folders(kb)
         _compact(kb)
         report.bytes_freed = max(0, before - home_bytes(kb.home))
@@ -105,15 +108,22 @@ def _embeddings(kb: KnowledgeBase) -> int:
         connection = session.connection()
         if not connection.execute(select(func.count()).select_from(Embedding)).scalar_one():
             return 0
-        models = {
-            kb.serving.model_id,
-            *(row.model for row in kb.serving.record.rows()),
-            kb.vectors.model() or "",
-        }
+        models = _models(kb)
         unused = ~col(Embedding.text_hash).in_(select(col(Passage.text_hash)))
         gone = connection.execute(delete(Embedding).where(unused | col(Embedding.model).not_in(models)))
         session.commit()
         return gone.rowcount
+
+
+def _models(kb: KnowledgeBase) -> set[str]:
+    """Those that something needs."""
+    recorded = (row.model for row in kb.serving.record.rows())
+    return {kb.serving.model_id, *recorded, kb.vectors.model() or ""}
+
+
+def _adapters(kb: KnowledgeBase) -> int:
+    recorded = {row.model for row in kb.serving.record.rows()}
+    return sum(_remove(file) for file in unneeded(kb.home / "adapters", recorded))
 
 
 def _folders(kb: KnowledgeBase) -> int:

@@ -328,7 +328,9 @@ def synonyms(kb: KnowledgeBase, file: Path, *, consistent: bool) -> None:
 
 
 @pytest.mark.full
-def test_what_helps_is_kept_and_can_be_undone(settings: Settings, tiny: Path, tmp_path: Path) -> None:
+def test_what_helps_is_kept_and_can_be_undone(
+    settings: Settings, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = settings.model_copy(update={"embedding_model": str(tiny)})
     with KnowledgeBase.open(settings) as kb:
         synonyms(kb, tmp_path / "q.jsonl", consistent=True)
@@ -353,6 +355,13 @@ def test_what_helps_is_kept_and_can_be_undone(settings: Settings, tiny: Path, tm
         assert reembed(kb).switched
     with KnowledgeBase.open(settings) as kb:
         assert kb.embedder.model_id == found.model_id != before
+        with monkeypatch.context() as patch:  # once more, whether that gains or not
+            patch.setattr("kb.adaptation.adapt.compare", lambda *_: (found.overall, {}))
+            again = adapt(kb, questions=[tmp_path / "q.jsonl"], recipe=Recipe(epochs=1))
+        assert (again.kept, again.file) == (True, found.file)
+        assert again.model_id != found.model_id
+    with KnowledgeBase.open(settings) as kb:
+        assert kb.embedder.model_id == found.model_id, "what served still does"
         assert forget(kb) == found.file
         assert forget(kb) is None
     with KnowledgeBase.open(settings) as kb:

@@ -35,6 +35,8 @@ def filled(kb: KnowledgeBase, store: Store) -> KnowledgeBase:
         session.commit()
     (kb.home / "runs" / "r").mkdir(parents=True)
     (kb.home / "runs" / "r" / "best.py").write_text("x = 1\n")
+    (kb.home / "adapters").mkdir()
+    (kb.home / "adapters" / "asked.jsonl").write_text("{}\n")
     return kb
 
 
@@ -47,7 +49,7 @@ def test_a_restored_home_answers_as_the_one_that_was_backed_up(
 ) -> None:
     expected = found(filled)
     done = backup(filled, tmp_path / "b.zip")
-    assert done["members"] == 4
+    assert done["members"] == 5
     assert done["bytes"] == (tmp_path / "b.zip").stat().st_size
     assert not (filled.home / "scratch").exists()
     other = Settings(home=tmp_path / "other")
@@ -58,6 +60,7 @@ def test_a_restored_home_answers_as_the_one_that_was_backed_up(
         with kb.session() as session:
             assert kb.blobs.text(session.get_one(Node, "n").source_sha) == "the winner"
     assert (tmp_path / "other" / "runs" / "r" / "best.py").read_text() == "x = 1\n"
+    assert (tmp_path / "other" / "adapters" / "asked.jsonl").read_text() == "{}\n"
     assert {p.name for p in (tmp_path / "other").iterdir()} >= {"kernelevolve.db", "blobs", "runs"}
     assert not any(p.name.startswith("before-restore") for p in (tmp_path / "other").iterdir())
 

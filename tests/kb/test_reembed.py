@@ -18,10 +18,11 @@ import pytest
 from sqlmodel import select
 
 from kb import KnowledgeBase, Settings
+from kb.documents import DocumentWriter
 from kb.errors import EmbeddingFailed, LocalOnly, ModelChanged, StoreLocked
 from kb.reembed import reembed, running, too_long
 from kb.serving import open_embedder
-from kb.tables import Embedding, EmbeddingModel, Source
+from kb.tables import Document, Embedding, EmbeddingModel, Source
 from kb.upkeep.check import check
 from kb.upkeep.gc import collect_garbage
 
@@ -266,6 +267,19 @@ def test_killed_between_the_change_of_the_model_and_of_the_index(
         assert check(kb).problems == []
 
 
+def test_an_emptied_store_opens_after_a_change_of_the_model(filled: None, opened: Open) -> None:
+    with opened("new") as kb:
+        assert reembed(kb).switched
+        with kb.session() as session:
+            documents = list(session.exec(select(Document.id)).all())
+        DocumentWriter(kb).remove([i for i in documents if i is not None])
+    with opened("old") as kb:
+        assert kb.query("tiling").hits == []
+        assert kb.embedder.model_id == "old"
+    with opened("old") as kb:
+        assert kb.serving.model_id == "old"
+
+
 def test_garbage_is_what_no_model_that_serves_or_will_has_made(
     filled: None, opened: Open, models: Any, settings: Settings
 ) -> None:
@@ -438,8 +452,39 @@ def test_an_adapted_model_takes_over_like_any_other_and_is_taken_back(bundled: S
         assert "with the bundled model as it is now; the bundled model as it was answers" in kb.notices[0]
         assert kb.query("tiling").hits
         assert reembed(kb).switched
-        assert kb.embedder.model_id != before
+        adapted = kb.embedder.model_id
+        assert adapted != before
         assert forget(kb) is not None
+        collect_garbage(kb)  # not what serves
     with KnowledgeBase.open(bundled) as kb:
         assert len([h for h in kb.query("tiling", k=50).hits if h.why["similarity"]]) == 30
+        assert kb.embedder.model_id == adapted, "it answers until all is embedded anew"
+        assert reembed(kb).switched
+    with KnowledgeBase.open(bundled) as kb:
         assert kb.embedder.model_id == before
+        assert collect_garbage(kb).adapters == 1
+        assert not list(kb.home.glob("adapters/*"))
+
+
+@pytest.mark.parametrize("settings", [50_000], indirect=True)
+def test_a_model_that_is_adapted_once_more_answers_as_it_was(bundled: Settings) -> None:
+    from kb.adaptation.lowrank import set_aside, write_factors
+
+    weight = "encoder.layer.0.attention.self.query.weight"
+    with KnowledgeBase.open(bundled) as kb:
+        file = kb.home / "adapters" / f"{kb.embedder.model_id}.safetensors"
+    served = []
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        factors = {weight: tuple(random.standard_normal(s).astype(np.float32) for s in ((4, 384), (384, 4)))}
+        set_aside(file)
+        write_factors(file, factors, {})
+        with KnowledgeBase.open(bundled) as kb:
+            served.append(kb.embedder.model_id)
+            assert kb.serving.next is not None
+            if seed < 2:
+                assert reembed(kb).switched
+    assert len(set(served)) == 3
+    with KnowledgeBase.open(bundled) as kb:
+        assert collect_garbage(kb).adapters == 1  # the first of the two that were set aside
+        assert kb.embedder.model_id == served[-1]

@@ -247,7 +247,7 @@ def test_garbage_is_removed_and_nothing_else(
     assert [h.chunk_id for h in filled.query("tiling").hits] == found
     assert problems(filled) == set()
     assert collect_garbage(filled).to_json() == {
-        "blobs": 0, "embeddings": 0, "folders": 0, "bytes_freed": 0,
+        "blobs": 0, "embeddings": 0, "adapters": 0, "folders": 0, "bytes_freed": 0,
     }  # fmt: skip
 
 
