@@ -29,11 +29,15 @@ def ingest_library(kb: KnowledgeBase, progress: ProgressCallback | None = None) 
     A second call finds the digest of its files unchanged and returns at once, without loading a model.
     """
     digest = _digest(kb)
-    if _stored_digest(kb) == digest:
+
+    def done() -> bool:
+        return _stored_digest(kb) == digest
+
+    if done():
         return IngestReport()
     run = Ingestion(kb, progress=progress)
-    with run.exclusive():
-        if _stored_digest(kb) == digest:  # another process did it while we waited
+    with run.exclusive(needless=done) as held:
+        if not held or done():  # another process did it while we waited, and may be at other documents now
             return IngestReport()
         source_id = run.add_library(kb.library_path(), KEY, without=(INDEX,))
         report = run.finish()

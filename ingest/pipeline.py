@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
@@ -146,12 +146,15 @@ class Ingestion:
         self._started = time.monotonic()
         self._registry = json.dumps([(x.name, x.version, x.priority) for x in loaders()])
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """One ingestion at a time per home; the second one waits and says so."""
+    def exclusive(self, needless: Callable[[], bool] | None = None) -> AbstractContextManager[bool]:
+        """One ingestion at a time per home; the second one waits and says so, until it is `needless`: then
+        the value is False.
+        """
         return home_lock(
             self._kb.home,
             timeout_s=self._kb.settings.lock_timeout_s,
             waiting=lambda message: self._progress(Progress(0, 0, message=message)),
+            needless=needless,
         )
 
     def add(self, root: Path, said: Said, pattern: re.Pattern[str] | None = None) -> int:

@@ -14,11 +14,16 @@ _POLL_S = 0.05
 
 
 def home_lock(
-    home: Path, *, timeout_s: float, waiting: Callable[[str], None] | None = None
-) -> AbstractContextManager[None]:
+    home: Path,
+    *,
+    timeout_s: float,
+    waiting: Callable[[str], None] | None = None,
+    needless: Callable[[], bool] | None = None,
+) -> AbstractContextManager[bool]:
     """Held by whatever changes documents or tidies up: one process at a time for each home."""
     what = "ingesting into or maintaining this home"
-    return file_lock(home / "ingest.lock", timeout_s=timeout_s, what=what, waiting=waiting)
+    path = home / "ingest.lock"
+    return file_lock(path, timeout_s=timeout_s, what=what, waiting=waiting, needless=needless)
 
 
 @contextmanager
@@ -29,9 +34,11 @@ def file_lock(
     what: str,
     shared: bool = False,
     waiting: Callable[[str], None] | None = None,
-) -> Iterator[None]:
-    """Hold the lock on `path`. `waiting` is told once when another process has it.
+    needless: Callable[[], bool] | None = None,
+) -> Iterator[bool]:
+    """Hold the lock on `path`; the value is False where it became `needless` while another process had it.
 
+    `waiting` is told once when another process has it.
     Raises StoreLocked after `timeout_s`, HomeUnavailable when the file cannot be opened.
     """
     try:
@@ -47,6 +54,9 @@ def file_lock(
                 fcntl.flock(handle, mode | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if needless is not None and needless():
+                    yield False
+                    return
                 if not told and waiting is not None:
                     waiting(f"another process is {what}; waiting up to {timeout_s:.0f} s")
                 told = True
@@ -56,4 +66,4 @@ def file_lock(
                         "wait for it to finish, or raise KERNELEVOLVE_LOCK_TIMEOUT_S",
                     ) from None
                 time.sleep(_POLL_S)
-        yield
+        yield True

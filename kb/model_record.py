@@ -45,11 +45,18 @@ class ModelRecord:
             session.commit()
 
     def prepare(self, row: EmbeddingModel) -> EmbeddingModel:
-        """Have this model be next in place of any other, from where it is."""
+        """Have this model be next in place of any other, from where it is.
+
+        Where it serves by now, as another process has finished it, its row is given back as it is.
+        """
         with self._kb.session() as session:
             connection = session.connection()
             row.done, row.total = count(connection, row.model)
             connection.execute(delete(EmbeddingModel).where(col(EmbeddingModel.serving).is_(False)))
+            serving = session.get(EmbeddingModel, row.model)  # after the write, which others wait for
+            if serving is not None:
+                session.commit()
+                return serving
             connection.execute(insert(EmbeddingModel), [row.model_dump()])
             session.commit()
         return row

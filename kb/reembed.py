@@ -92,7 +92,7 @@ def running(home: Path) -> bool:
         return True
 
 
-def _alone(home: Path, *, timeout_s: float) -> contextlib.AbstractContextManager[None]:
+def _alone(home: Path, *, timeout_s: float) -> contextlib.AbstractContextManager[bool]:
     return file_lock(
         home / "reembed.lock", timeout_s=timeout_s, what="embedding this home with another model"
     )

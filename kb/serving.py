@@ -76,10 +76,11 @@ class Serving:
         """The model that answers, as the database says at this moment. Raises EmbeddingFailed."""
         row = self.record.serving()
         with self._lock:
-            if self._current is None or (row is not None and row.model != self._decided_on):
+            while self._current is None or (row is not None and row.model != self._decided_on):
                 self._current = self._decide(row)
-                recorded = self.record.serving()
-                self._decided_on = recorded.model if recorded is not None else ""
+                row = self.record.serving()
+                # Another process may have changed over while this one decided: then decide again.
+                self._decided_on = self._current.model_id if row is not None else ""
             return self._current
 
     @property
@@ -200,6 +201,8 @@ class Serving:
         known = self.record.next()
         if known is None or known.model != wanted.model_id:
             known = self.prepare(wanted)
+        if known.serving:
+            return  # another process has changed over meanwhile
         stopped = f" (it stopped: {known.error})" if known.error else ""
         how_far = f"{known.done} of {known.total} passages are embedded with {new}{stopped}"
         self._kb.notice(f"{how_far}; {old} answers until all are")

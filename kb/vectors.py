@@ -57,7 +57,7 @@ class VectorIndex:
 
     def check(self, model: str, expected: Callable[[], Expected]) -> str | None:
         """Why the index is not what SQL says, or None. Reads manifest and file sizes, not Chroma."""
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         with self._locked(shared=True):  # or a writer would be caught between its commit and the index
             return self._problem(model, expected())
 
@@ -80,7 +80,7 @@ class VectorIndex:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold this around the commit of a change to SQL and the `apply` that follows it."""
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         with self._locked(shared=False):
             yield
 
@@ -163,6 +163,11 @@ class VectorIndex:
             (other._root / "manifest.json").unlink()
             self._drop_leftovers(manifest)
 
+    def _make_folder(self) -> None:
+        if self._root.is_file():  # in place of what can be made anew
+            self._root.unlink(missing_ok=True)
+        self._root.mkdir(parents=True, exist_ok=True)
+
     def _drop_leftovers(self, manifest: Manifest) -> None:
         for leftover in self._root.iterdir():
             if leftover.is_dir() and leftover.name != manifest.folder:
@@ -222,7 +227,7 @@ class VectorIndex:
         load: bool,
     ) -> list[tuple[str, float]] | None:
         """None when collections must be loaded first: loading writes to the files, so it excludes others."""
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         with self._locked(shared=not load), self._guarded("searching"):
             wanted = expected()
             held = [p for p in partitions if wanted.get(p, (0, 0))[1]]
@@ -340,7 +345,7 @@ class VectorIndex:
         (self._root / name).mkdir(parents=True)
         return name
 
-    def _locked(self, *, shared: bool) -> AbstractContextManager[None]:
+    def _locked(self, *, shared: bool) -> AbstractContextManager[bool]:
         path = self._root.with_suffix(".lock")
         what = "writing the vector index"
         return file_lock(path, timeout_s=self._lock_timeout_s, what=what, shared=shared)

@@ -66,7 +66,7 @@ def adapt(
         return _adapt(kb, questions, recipe or Recipe(), most, progress or (lambda *_: None))
 
 
-def _alone(kb: KnowledgeBase) -> AbstractContextManager[None]:
+def _alone(kb: KnowledgeBase) -> AbstractContextManager[bool]:
     return file_lock(kb.home / "adapt.lock", timeout_s=0.0, what="adapting the embedding model")
 
 

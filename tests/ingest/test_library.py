@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import pytest
 
 from ingest import ingest_library
-from kb import KnowledgeBase
+from ingest.report import Progress
+from kb import KnowledgeBase, Settings
 from kb.library_index import LIBRARY, generate
+from kb.locks import home_lock
 
 
 @pytest.fixture
@@ -33,6 +36,24 @@ def test_second_call_is_cheap_and_a_change_is_seen(kb: KnowledgeBase, library: P
     )
     assert ingest_library(kb).updated == 1
     assert "beta" in kb.query("beta", kinds=["guidance"]).hits[0].text
+
+
+def test_nobody_waits_for_other_documents_once_another_process_has_read_the_library(
+    kb: KnowledgeBase, settings: Settings, library: Path, embedder: Any
+) -> None:
+    with (
+        contextlib.ExitStack() as busy,
+        KnowledgeBase.open(settings.model_copy(update={"lock_timeout_s": 2.0}), embedder=embedder) as other,
+    ):
+        busy.enter_context(home_lock(settings.home, timeout_s=1))
+
+        def read_and_go_on(_: Progress) -> None:
+            busy.close()
+            ingest_library(kb)
+            busy.enter_context(home_lock(settings.home, timeout_s=1))  # other documents, for long
+
+        assert ingest_library(other, progress=read_and_go_on).added == 0
+        assert [h.path for h in other.query("alpha").hits] == ["guidance/a.md"]
 
 
 def test_index_is_for_people_only(kb: KnowledgeBase, library: Path) -> None:

@@ -20,6 +20,7 @@ from sqlmodel import select
 from kb import KnowledgeBase, Settings
 from kb.documents import DocumentWriter
 from kb.errors import EmbeddingFailed, LocalOnly, ModelChanged, StoreLocked
+from kb.model_record import ModelRecord
 from kb.reembed import reembed, running, too_long
 from kb.serving import open_embedder
 from kb.tables import Document, Embedding, EmbeddingModel, Source
@@ -488,3 +489,23 @@ def test_a_model_that_is_adapted_once_more_answers_as_it_was(bundled: Settings) 
     with KnowledgeBase.open(bundled) as kb:
         assert collect_garbage(kb).adapters == 1  # the first of the two that were set aside
         assert kb.embedder.model_id == served[-1]
+
+
+def test_a_change_over_while_a_process_decides_who_answers_is_noticed(
+    filled: None, opened: Open, models: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = ModelRecord.next
+    finished: list[str] = []
+
+    def finish_first(record: ModelRecord) -> EmbeddingModel | None:
+        if not finished:  # between seeing that the old model serves and asking how far the next one is
+            finished.append("once")
+            with opened("new") as other:
+                reembed(other)
+        return real(record)
+
+    monkeypatch.setattr(ModelRecord, "next", finish_first)
+    with opened("new") as kb:
+        assert answers(kb) == ALL
+        assert kb.embedder is models["new"]
+        assert kb.notices == []

@@ -78,6 +78,11 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder.parent)
 
 
+def _foreign_file(folder: Path) -> None:
+    shutil.rmtree(folder.parent)
+    folder.parent.write_text("something else")
+
+
 def _truncate_graph(folder: Path) -> None:
     for path in folder.glob("*/data_level0.bin"):
         path.write_bytes(path.read_bytes()[:100])
@@ -119,8 +124,8 @@ def _lose_collections(folder: Path) -> None:
 
 
 DAMAGE = [
-    _remove, _truncate_graph, _overwrite_graph, _truncate_database, _scramble_database, _foreign_database,
-    _no_manifest, _broken_manifest, _lose_collections,
+    _remove, _foreign_file, _truncate_graph, _overwrite_graph, _truncate_database, _scramble_database,
+    _foreign_database, _no_manifest, _broken_manifest, _lose_collections,
 ]  # fmt: skip
 
 
