@@ -98,9 +98,11 @@ def stored_run(home: Path) -> str:
     """A run of five steps with a winner, the compiler's seed, two failures and retrieved passages; its id."""
     from agent.store import RunStore
     from kb import KnowledgeBase, Settings
-    from kb.tables import Chunk, Document, Section, Source
+    from kb.lexical_index import ensure, settle
+    from kb.tables import Chunk, Document, Section, Source, partition_of
 
     with KnowledgeBase.open(Settings()) as kb, kb.session() as session:
+        ensure(session.connection(), "guidance", "cpu")
         for n, (visibility, text) in enumerate(
             [("shared", "Keep the row <resident>."), ("local-only", SECRET)], 1
         ):
@@ -112,6 +114,8 @@ def stored_run(home: Path) -> str:
             session.flush()
             where = {"document_id": n, "section_id": n, "scope": "cpu", "kind": "guidance", "breadcrumb": ""}
             session.add(Chunk(pk=n, id=f"c{n}", ordinal=0, text=text, start_line=1, end_line=9, **where))
+        session.flush()
+        settle(session.connection(), [partition_of("guidance", "cpu")])
         session.commit()
         _store_steps(RunStore(kb), kb)
     return "run-abc"
