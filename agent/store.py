@@ -17,7 +17,19 @@ from agent.graph import ROOT, SearchGraph, SearchNode
 from agent.owner import alive, this_process
 from agent.rows import RunInfo, StepRecord, StoredEvent, StoredRun, from_row, to_row
 from agent.settings import SearchResult, SearchSettings
-from kb.tables import Chunk, Document, Event, Node, PromptUse, Run, RunState, Source, WorkItem, now
+from kb.tables import (
+    LOCAL_ONLY,
+    Chunk,
+    Document,
+    Event,
+    Node,
+    PromptUse,
+    Run,
+    RunState,
+    Source,
+    WorkItem,
+    now,
+)
 
 if TYPE_CHECKING:
     from kb import KnowledgeBase
@@ -326,7 +338,7 @@ def _shown_local_only(session: Session, run_id: str) -> set[str]:
         .join(Chunk, col(Chunk.id) == col(PromptUse.chunk_id))
         .join(Document, col(Document.id) == col(Chunk.document_id))
         .join(Source, col(Source.id) == col(Document.source_id))
-        .where(Node.run_id == run_id, Source.visibility == "local-only")
+        .where(Node.run_id == run_id, Source.visibility == LOCAL_ONLY)
     )
     return set(session.exec(statement))
 

@@ -14,9 +14,9 @@ from sqlmodel import col, select
 from ingest import archives, checkout
 from ingest.discover import walk
 from ingest.errors import Unavailable, Unreadable, in_one_line
-from ingest.scope_files import LOCAL_ONLY, SOURCE_FILE, Facts, ScopeFiles
+from ingest.scope_files import SOURCE_FILE, Facts, ScopeFiles
 from kb import KnowledgeBase
-from kb.tables import UNFINISHED, Document, Source
+from kb.tables import LOCAL_ONLY, UNFINISHED, Document, Source
 from kb.upkeep.gc import SCRATCH
 from kb.upkeep.sources import below
 

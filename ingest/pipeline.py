@@ -30,7 +30,7 @@ from ingest.reading import read_bytes
 from ingest.registry import content_of, load_file, loaders
 from ingest.report import IngestReport, Progress, ProgressCallback
 from ingest.runs import PREFIX, RunFolder, names_run, write_run
-from ingest.scope_files import LOCAL_ONLY, VISIBILITIES, Facts, ScopeFiles
+from ingest.scope_files import VISIBILITIES, Facts, ScopeFiles
 from ingest.twins import find_twins
 from kb import KnowledgeBase
 from kb import scope as scopes
@@ -38,7 +38,7 @@ from kb.documents import DocumentWriter, NewDocument
 from kb.embedding import Embedder
 from kb.errors import EmbeddingFailed, SkillInvalid
 from kb.locks import home_lock
-from kb.tables import Document, DocumentState, Skill
+from kb.tables import LOCAL_ONLY, Document, DocumentState, Skill
 from kb.upkeep.quota import Quota
 
 # Enough for full batches of the embedding model, few enough that progress is visible and a kill cheap.

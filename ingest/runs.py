@@ -11,7 +11,7 @@ from sqlmodel import Session, col, select
 
 from ingest.errors import RunNotIngestible
 from kb import KnowledgeBase
-from kb.tables import Chunk, Document, Node, PromptUse, Run, Source
+from kb.tables import LOCAL_ONLY, Chunk, Document, Node, PromptUse, Run, Source
 
 PREFIX = "run:"
 MAX_KERNELS = 5  # of one run: the rest are variants of these, and would crowd out other documents
@@ -98,7 +98,7 @@ def _is_local_only(session: Session, run_id: str) -> bool:
         .join(Chunk, col(Chunk.id) == col(PromptUse.chunk_id))
         .join(Document, col(Document.id) == col(Chunk.document_id))
         .join(Source, col(Source.id) == col(Document.source_id))
-        .where(Node.run_id == run_id, Source.visibility == "local-only")
+        .where(Node.run_id == run_id, Source.visibility == LOCAL_ONLY)
         .limit(1)
     ).first()
     notes = session.exec(select(Node.notes).where(Node.run_id == run_id)).all()

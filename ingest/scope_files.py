@@ -24,9 +24,9 @@ from typing import Any
 from ingest.errors import SourceFileInvalid
 from ingest.loaders.markdown import KINDS
 from kb import scope as scopes
+from kb.tables import LOCAL_ONLY
 
 SOURCE_FILE = "kernelevolve-source.toml"
-LOCAL_ONLY = "local-only"
 VISIBILITIES = ("shared", LOCAL_ONLY)
 _TABLES = {"scopes": "scope", "kinds": "kind", "languages": "language", "versions": "version"}
 _KEYS = (*_TABLES.values(), "visibility")

@@ -7,16 +7,14 @@ that needs none gets a placeholder.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import os
 import re
-import socket
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from kb.errors import EmbeddingFailed
+from kb.privacy import is_private
 from kb.settings import API_KEY_VARIABLE
 
 if TYPE_CHECKING:
@@ -233,23 +231,6 @@ def estimate_tokens(text: str) -> int:
         else:
             total += (len(piece.encode("utf-8", "replace")) + 1) // 2
     return total
-
-
-def is_private(url: str) -> bool:
-    """Whether `url` leads to this machine or its private network, whatever name it has there."""
-    host = urlsplit(url).hostname or ""
-    try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
-    except (OSError, UnicodeError):  # nobody knows it: it cannot be said to be near
-        return False
-    return bool(found) and all(_is_private(str(address)) for address in found)
-
-
-def _is_private(address: str) -> bool:
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-        ip = ip.ipv4_mapped
-    return ip.is_loopback or ip.is_private or ip.is_link_local
 
 
 def _why(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlmodel import col, select
 
 from kb import scope as scopes
-from kb.tables import Document, DocumentState, Source
+from kb.tables import LOCAL_ONLY, Document, DocumentState, Source
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
@@ -51,7 +51,7 @@ def skill_candidates(kb: KnowledgeBase, target: str | None = None) -> list[Kerne
                 language=str(document.meta.get("language", "")),
                 best_speedup=speedup,
                 measurements=list(document.meta.get("measurements", [])),
-                local_only=source.visibility == "local-only",
+                local_only=source.visibility == LOCAL_ONLY,
             )
             for document, source in rows
             if document.scope in seen and (speedup := _number(document.meta.get("best_speedup"))) > 1

@@ -25,7 +25,7 @@ from kb.folding import fold
 from kb.fusion import Candidate, fuse
 from kb.questions import plain_question
 from kb.records import Hit
-from kb.tables import Chunk, Document, LexicalIndexState, Section, Source, scope_of
+from kb.tables import LOCAL_ONLY, Chunk, Document, LexicalIndexState, Section, Source, scope_of
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -222,7 +222,7 @@ def _hits(
                 chunk_id=chunk.id,
                 why=_why(candidate, chunk, asked),
                 meta=document.meta,
-                local_only=source.visibility == "local-only",
+                local_only=source.visibility == LOCAL_ONLY,
             )
 
 

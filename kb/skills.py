@@ -14,7 +14,7 @@ from sqlmodel import select as select_rows
 from kb import scope as scopes
 from kb.errors import NotFound, SkillInvalid
 from kb.records import SkillRecord
-from kb.tables import Chunk, Document, Skill, SkillEvidence, Source, now
+from kb.tables import LOCAL_ONLY, Chunk, Document, Skill, SkillEvidence, Source, now
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -174,5 +174,5 @@ def _record(kb: KnowledgeBase, session: Session, row: Skill) -> SkillRecord:
         spec=row.spec,
         body=kb.blobs.text(document.text_sha),
         evidence=[{**e.record, "origin": e.origin, "skill_version": e.skill_version} for e in evidence],
-        local_only=source.visibility == "local-only",
+        local_only=source.visibility == LOCAL_ONLY,
     )

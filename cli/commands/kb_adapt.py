@@ -42,7 +42,7 @@ def adapt(
     from cli.errors import UsageProblem
     from cli.progress import stages
     from kb.adaptation.adapt import adapt as fit
-    from kb.adaptation.adapt import forget
+    from kb.adaptation.adapt import adaptable, forget
     from kb.adaptation.training import Recipe
     from kb.adaptation.writing import asked_file, write_questions
     from kb.chat import open_model
@@ -62,6 +62,7 @@ def adapt(
             return
         with stages() as progress:
             if ask:
+                adaptable(kb)  # before anything is paid for
                 model = open_model(settings.chat_model, settings.chat_base_url or None)
                 write_questions(kb, model, ask, progress=lambda d, t: progress("asking", d, t))
             written = asked_file(kb.home)
@@ -80,7 +81,7 @@ def adapt(
     console.print(table)
     if found.kept:
         console.print(f"kept: {found.file}", markup=False, soft_wrap=True)
-        console.print("passages are embedded anew in the background (`kernelevolve kb stats`)", markup=False)
+        note("it answers once all is embedded anew: in the background from the next query, or `kb reembed`")
     else:
         console.print("not kept: the held-out pairs show no clear gain", markup=False)
 

@@ -15,7 +15,7 @@ from kb.adaptation.compare import Comparison, compare
 from kb.adaptation.lowrank import set_aside, write_factors
 from kb.adaptation.pairs import KINDS, Pair, read_questions, stored_pairs
 from kb.adaptation.training import Recipe, train
-from kb.embedding import FolderModel, SentenceTransformerEmbedder, open_model
+from kb.embedding import FolderModel, OnnxEmbedder, SentenceTransformerEmbedder, open_model
 from kb.errors import EmbeddingFailed, NothingToLearn
 from kb.locks import file_lock
 
@@ -66,6 +66,16 @@ def adapt(
         return _adapt(kb, questions, recipe or Recipe(), most, progress or (lambda *_: None))
 
 
+def adaptable(kb: KnowledgeBase) -> OnnxEmbedder | SentenceTransformerEmbedder:
+    """The model that answers. Raises EmbeddingFailed where it is not one of files on this machine."""
+    current = kb.embedder
+    if not isinstance(current, OnnxEmbedder | SentenceTransformerEmbedder):
+        raise EmbeddingFailed(
+            "only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder"
+        )
+    return current
+
+
 def _alone(kb: KnowledgeBase) -> AbstractContextManager[bool]:
     return file_lock(kb.home / "adapt.lock", timeout_s=0.0, what="adapting the embedding model")
 
@@ -77,11 +87,7 @@ def _adapt(
     most: int,
     told: Callable[[str, int, int], None],
 ) -> Adapted:
-    current = kb.embedder
-    if not isinstance(current, FolderModel):
-        raise EmbeddingFailed(
-            "only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder"
-        )
+    current = adaptable(kb)
     own = kb.home / "adapters"
     base_adapters = [file for file in current.adapters if file.parent != own]
     pairs = stored_pairs(kb)

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlmodel import col
 
 from kb.model_help import answer_list
-from kb.tables import Chunk, Document, Source
+from kb.tables import LOCAL_ONLY, Chunk, Document, Source
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
@@ -59,6 +59,7 @@ def write_questions(
     """
     file = asked_file(kb.home)
     file.parent.mkdir(parents=True, exist_ok=True)
+    _drop_torn_line(file)
     known = _known(file)
     chunks = [chunk for chunk in _chunks(kb, hosted=model.hosted) if chunk[0] not in known]
     random.Random(seed).shuffle(chunks)
@@ -74,6 +75,13 @@ def write_questions(
             if progress is not None:
                 progress(start + len(batch), len(chunks))
     return written
+
+
+def _drop_torn_line(file: Path) -> None:
+    """A full disk or a kill may have left half of one at the end."""
+    if file.is_file() and (data := file.read_bytes()) and not data.endswith(b"\n"):
+        with file.open("r+b") as written:
+            written.truncate(data.rfind(b"\n") + 1)
 
 
 def _known(file: Path) -> set[str]:
@@ -92,7 +100,7 @@ def _chunks(kb: KnowledgeBase, *, hosted: bool) -> list[tuple[str, str]]:
         .order_by(col(Document.path), col(Chunk.ordinal), col(Chunk.id))
     )
     if hosted:
-        statement = statement.where(col(Source.visibility) != "local-only")
+        statement = statement.where(col(Source.visibility) != LOCAL_ONLY)
     with kb.session() as session:
         rows = session.connection().execute(statement).all()
     return [

@@ -71,6 +71,11 @@ def test_what_was_written_before_a_failure_stays(
     with pytest.raises(RefinementFailed, match="questions"):
         write_questions(filled, opened(server), 20)
     assert len(read_questions(filled, asked_file(filled.home))) == 20
+    with asked_file(filled.home).open("a") as file:
+        file.write('{"at": "d3.md:1", "q": ["half of a li')
+    asked.clear()
+    assert write_questions(filled, opened(server), 10) == 20
+    assert len(read_questions(filled, asked_file(filled.home))) == 40
 
 
 def test_local_only_passages_are_not_shown_to_a_hosted_model(

@@ -14,8 +14,9 @@ import pytest
 
 from kb import KnowledgeBase, Settings
 from kb.embedding import load_embedder
-from kb.embedding_endpoint import EndpointEmbedder, estimate_tokens, is_private
+from kb.embedding_endpoint import EndpointEmbedder, estimate_tokens
 from kb.errors import EmbeddingFailed, LocalOnly, SettingsError
+from kb.privacy import is_private
 from kb.reembed import reembed
 from kb.serving import open_embedder
 from kb.tables import Source

@@ -180,7 +180,17 @@ def _part(part: ast.expr, names: Mapping[str, Any]) -> Any:
         return _value(part, names)
     if part.conversion != -1 or part.format_spec is not None:
         raise _Unknown
-    return str(_value(part.value, names))
+    return _shown(_value(part.value, names))
+
+
+def _shown(value: Any) -> str:
+    """Not of collections: one that holds another twice, and so on, has no end."""
+    if not isinstance(value, str | int | float | None):
+        raise _Unknown
+    try:
+        return str(value)
+    except ValueError:  # a number of thousands of digits
+        raise _Unknown from None
 
 
 def _percent(text: Any, given: Any) -> Iterator[str]:
@@ -190,7 +200,7 @@ def _percent(text: Any, given: Any) -> Iterator[str]:
     if not set(pieces[1::2]) <= {"%s", "%%"} or pieces[1::2].count("%s") != len(values):
         raise _Unknown
     for piece in pieces:
-        yield "%" if piece == "%%" else str(values.pop(0)) if piece == "%s" else piece
+        yield "%" if piece == "%%" else _shown(values.pop(0)) if piece == "%s" else piece
 
 
 def _formatted(text: Any, given: Mapping[str, Any]) -> Iterator[str]:
@@ -207,4 +217,4 @@ def _formatted(text: Any, given: Mapping[str, Any]) -> Iterator[str]:
             name = piece[1:-1] or str(next(numbers))
             if name not in given:
                 raise _Unknown
-            yield str(given[name])
+            yield _shown(given[name])
