@@ -4,7 +4,7 @@ Scores and not ranks: BM25 says by its height whether the words are rare ones, a
 is near at all; ranks forget both. Three terms, each nothing for what its search did not find:
 
     BM25 / ln(1 + chunks)     a rare word counts alike in small and large stores
-    SIMILARITY x (cosine of the best passage - that of the last one found)
+    SIMILARITY x (cosine of the best passage - the lowest such of a chunk that was found)
     COVERAGE x (share of the question's words that are there at all, weighed by rarity)
 
 The weights are those that rank best for questions that a language model wrote about a tenth of the documents

@@ -38,6 +38,7 @@ def evaluate(
     from kb import KnowledgeBase
     from kb.benchmark import metrics, read_benchmark, run_benchmark
     from kb.reembed import reembed
+    from kb.serving import open_embedder
 
     if not corpus.is_dir():
         raise UsageProblem(f"no such folder: {corpus}", "give the folder that the answers' paths start from")
@@ -45,7 +46,8 @@ def evaluate(
     settings = state_of(context).settings()
     key = hashlib.sha256(str(corpus.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     home = settings.home / "benchmarks" / key
-    with KnowledgeBase.open(settings.model_copy(update={"home": home})) as kb:
+    model = open_embedder(settings)  # adapted as the user's own home has it
+    with KnowledgeBase.open(settings.model_copy(update={"home": home}), embedder=model) as kb:
         if kb.serving.next is not None:  # what is measured is the model that the settings name
             with steps("embedding", "passages") as embedded:
                 reembed(kb, progress=embedded)
