@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Factors = Mapping[str, tuple[Matrix, Matrix]]  # weight -> (A, B)
 
 _DOWN, _UP = ".down", ".up"
-_REMEDY = "remove it, or run `kernelevolve kb adapt`"
+_REMEDY = "remove it; `kernelevolve kb adapt` makes one anew"
 
 
 def find_adapters(model_id: str, folders: Sequence[Path], wanted: str = "") -> list[Path]:

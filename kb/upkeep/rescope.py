@@ -12,7 +12,7 @@ from kb.documents import DocumentWriter
 from kb.errors import NotFound
 from kb.labels import confirm_new
 from kb.locks import home_lock
-from kb.tables import Document, ScopeCorrection
+from kb.tables import Document, ScopeCorrection, Source
 from kb.upkeep.sources import below, find_source, location_of
 
 if TYPE_CHECKING:
@@ -63,25 +63,33 @@ def correct_scope(
 
 def _documents(kb: KnowledgeBase, text: str) -> tuple[str, list[Document]]:
     """Where `text` points to, and the documents at or below that."""
-    location = location_of(text)
     with kb.session() as session:
-        # By the index: everything below a prefix, by "/" or "!", sorts before that prefix and "0".
-        near = session.exec(
-            select(Document).where(
-                Document.location >= location, Document.location < location.rstrip("/") + "0"
-            )
-        ).all()
-        found = [d for d in near if below(d.location, location)]
-        if not found:  # perhaps a path inside an archive, as it is cited, or the name of a source
+        location = location_of(text)
+        found = _at_or_below(session, location)
+        if not found:  # perhaps a path as it is cited, alone or after its source, or the name of a source
             cited = session.exec(select(Document).where(col(Document.path) == text)).all()
-            if len(cited) == 1:
-                return cited[0].location, list(cited)
+            name, _, path = text.rstrip("/").partition("/")
+            named = session.exec(select(Source).where(col(Source.name) == name)).all() if path else []
+            places = [d.location for d in cited] or [f"{source.root}/{path}" for source in named]
+            by_place = {p: below_it for p in places if (below_it := _at_or_below(session, p))}
+            if len(by_place) > 1:
+                raise NotFound(f"{text} may be one of several", f"name one: {', '.join([*by_place][:8])}")
+            if by_place:
+                return by_place.popitem()
             source = find_source(session, text)
             location = source.root
             found = list(session.exec(select(Document).where(Document.source_id == source.id)).all())
     if not found:
         raise NotFound(f"{text} has no documents", "ingest it first")
     return location, found
+
+
+def _at_or_below(session: Session, location: str) -> list[Document]:
+    # By the index: everything below a prefix, by "/" or "!", sorts before that prefix and "0".
+    near = session.exec(
+        select(Document).where(Document.location >= location, Document.location < location.rstrip("/") + "0")
+    ).all()
+    return [d for d in near if below(d.location, location)]
 
 
 def corrections(session: Session) -> dict[str, str]:

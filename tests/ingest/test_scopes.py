@@ -154,6 +154,23 @@ def test_correcting_what_is_not_there(kb: KnowledgeBase, corpus: Path) -> None:
     assert correct_scope(kb, "corpus", "cpu")["documents"] == 4, "a source by its name"
 
 
+def test_documents_are_named_as_hits_name_them_after_their_source(kb: KnowledgeBase, tmp_path: Path) -> None:
+    roots = [write(tmp_path / name, a_md="# A\n\nx\n", s__b_md="# B\n\ny\n") for name in ("one", "two")]
+    ingest_paths(kb, roots)
+    assert correct_scope(kb, "one/a.md", "amd")["location"] == str(roots[0] / "a.md")
+    assert correct_scope(kb, "two/s/", "nvidia")["documents"] == 1
+    with pytest.raises(NotFound, match="one of several") as raised:
+        correct_scope(kb, "a.md", "cpu")
+    assert str(roots[1] / "a.md") in str(raised.value.hint)
+    with pytest.raises(NotFound, match="no source"):
+        correct_scope(kb, "one/c.md", "cpu")
+    with kb.session() as session:
+        found = session.exec(select(ScopeCorrection)).all()
+    assert {(c.location, c.scope) for c in found} == {
+        (str(roots[0] / "a.md"), "amd"), (str(roots[1] / "s"), "nvidia"),
+    }  # fmt: skip
+
+
 def test_a_corrected_skill_is_seen_by_its_new_target(kb: KnowledgeBase, tmp_path: Path) -> None:
     root = tmp_path / "skills" / "s"
     root.mkdir(parents=True)
