@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-SIMILARITY = 12.0
+SIMILARITY = 20.0
 COVERAGE = 4.0
 
 
