@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ _FINAL_TIMING_S = 8.0
 _RETRIES = 1
 # Verdicts about the harness or the problem, which say nothing about the candidate.
 UNJUDGED = ("harness_error", "invalid_problem")
+_MISSING = "missing-package"  # the flag of a candidate that needs what this machine lacks
 # One candidate may bring the harness down every time; so many in a row mean that the harness is broken.
 UNJUDGED_LIMIT = 3
 
@@ -69,10 +70,18 @@ class Judge:
             )
         for _ in range(_RETRIES + 1):
             evaluation = self.executor.evaluate(request)
-            if evaluation.status not in UNJUDGED:
+            if not unjudged(evaluation.status, evaluation.flags):
                 break
         verdict: dict[str, Any] = _finite(evaluation.to_json())
         return verdict
+
+
+def unjudged(status: str, flags: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a verdict says nothing about the candidate, so that the harness may be broken.
+
+    A candidate in a language that is not installed is none of that: the next one may be in another.
+    """
+    return status in UNJUDGED and all(flag["rule"] != _MISSING for flag in flags)
 
 
 def unavailable(verdict: Mapping[str, Any]) -> EvaluationUnavailable:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.graph import SearchGraph, SearchNode
-from agent.judge import UNJUDGED
+from agent.judge import unjudged
 from agent.policies import Policy, Selection
 from agent.rows import StoredRun
 from agent.settings import BestResult, SearchResult
@@ -44,7 +44,8 @@ class RunProgress:
             self.skipped.append(payload)
         else:
             self.graph.add(node)
-            self.unjudged = self.unjudged + 1 if node.status in UNJUDGED else 0
+            lost = unjudged(node.status, node.evaluation.get("flags") or ())
+            self.unjudged = self.unjudged + 1 if lost else 0
             self.by_digest[node.digest] = node.node_id
         best = self.graph.best()
         best_id = best.node_id if best else None

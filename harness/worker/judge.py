@@ -301,5 +301,6 @@ def blame(trial: Trial, failure: ChildFailure) -> None:
         result.status, result.reason = failure.kind, str(failure)  # type: ignore[assignment]
     elif missing := missing_package(str(failure)):
         result.status, result.reason = "harness_error", missing
+        trial.flag("missing-package", "info", missing)  # nothing is wrong with the harness
     else:
         result.status, result.reason = "runtime_error", str(failure)

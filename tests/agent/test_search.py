@@ -285,6 +285,20 @@ def test_the_harness_gets_a_second_chance_and_its_failure_is_no_verdict(kb, prob
     assert result.best
 
 
+def test_a_language_that_is_not_installed_is_no_broken_harness(kb, problem):
+    class Elsewhere(StubExecutor):
+        calls = 0
+
+        def evaluate(self, request: Any) -> Evaluation:
+            self.calls += 1
+            if self.calls <= 4:
+                missing = {"rule": "missing-package", "severity": "info", "detail": "cutlass"}
+                return Evaluation("harness_error", "needs the CuTe DSL", flags=[missing])
+            return super().evaluate(request)
+
+    assert search(kb, problem, executor=Elsewhere(), steps=6).valid == 2
+
+
 class Breaking(StubExecutor):
     """The harness falls over one candidate, every time."""
 

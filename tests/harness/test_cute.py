@@ -119,6 +119,7 @@ def test_a_missing_package_is_named(
     assert result.reason.endswith(
         "needs the CuTe DSL, which is not installed here: pip install nvidia-cutlass-dsl"
     )
+    assert [flag["rule"] for flag in result.flags] == ["missing-package"]
     fallback = evaluate(norm_problem, body(top="try:\n    import cutlass\nexcept ImportError:\n    pass"))
     assert fallback.status == "correct", fallback.reason
     other = evaluate(norm_problem, body(top="import no_such_module"))
