@@ -99,5 +99,9 @@ class ModelError(KnowledgeBaseError):
     """A chat model cannot be used: unknown name, missing package, rejected key, not reachable."""
 
 
+class ModelUnavailable(ModelError):
+    """A chat model did not answer for as long as there was patience; later it may."""
+
+
 class RefinementFailed(KnowledgeBaseError):
     """The chat model or cross-encoder that refines a query does not answer, or not as it was asked to."""

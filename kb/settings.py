@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import ByteSize, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -32,6 +32,21 @@ def default_home() -> Path:
     """`$XDG_DATA_HOME/kernelevolve`, or `~/.local/share/kernelevolve`."""
     base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(base).expanduser() / "kernelevolve"
+
+
+class Price(BaseModel):
+    """What a chat model costs, in USD per million tokens; `cached`: for input that the provider had kept."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+    cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    def cost(self, tokens_in: int, tokens_out: int, cached: int = 0) -> float:
+        """USD for one answer; `cached` of the `tokens_in` were kept by the provider."""
+        kept = self.input if self.cached is None else self.cached
+        return ((tokens_in - cached) * self.input + cached * kept + tokens_out * self.output) / 1e6
 
 
 class Settings(BaseSettings):
@@ -65,6 +80,10 @@ class Settings(BaseSettings):
     )
     chat_timeout_s: float = Field(
         default=60.0, gt=0, description="How long to wait for an answer of the chat model."
+    )
+    prices: dict[str, Price] = Field(
+        default_factory=dict,
+        description='USD per million tokens of chat models: {"provider:NAME": {"input": 1, "output": 8}}.',
     )
     cross_encoder: str = Field(
         default="", description="A local cross-encoder that reranks: its folder or cached name; empty: none."

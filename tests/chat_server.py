@@ -1,60 +1,77 @@
-"""A server on this machine that speaks OpenAI's chat completions."""
+"""A server on this machine that speaks OpenAI's chat completions, streamed or whole."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from local_server import PROXIES, LocalServer, Response
 
-Reply = Callable[[str], str | int]  # an answer's text, or the status of a refusal
+Said = str | int | Response  # an answer's text, the status of a refusal, or all of it
+Reply = Callable[[str], Said]
+USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
 
-class ChatServer:
-    """Answers every prompt with what `reply(prompt)` says, and keeps the prompts."""
+def completion(
+    text: str | None, finish: str = "stop", usage: dict[str, Any] | None = USAGE, **message: Any
+) -> Response:
+    """A whole answer with its usage figures; `message` adds to it, such as refusal="…"."""
+    message = {"role": "assistant", "content": text, **message}
+    choice = {"index": 0, "finish_reason": finish, "message": message}
+    body = {"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+    return Response(200, body if usage is None else {**body, "usage": usage})
 
-    def __init__(self, reply: Reply) -> None:
+
+def failure(status: int, headers: Mapping[str, str] | None = None, **error: Any) -> Response:
+    """An error as OpenAI words it."""
+    wait = {"retry-after": "0.01"} if headers is None else headers
+    return Response(status, {"error": {"message": "something", **error}}, wait)
+
+
+class ChatServer(LocalServer):
+    """Says what is next in `script`, then what `reply(prompt)` says; keeps prompts and requests."""
+
+    def __init__(self, reply: Reply | None = None, script: Sequence[Said] = ()) -> None:
         self.reply = reply
-        self.prompts: list[str] = []
-        server = self
+        self.script = list(script)
+        self.requests: list[dict[str, Any]] = []
+        super().__init__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                prompt = body["messages"][-1]["content"]
-                server.prompts.append(prompt)
-                said = server.reply(prompt)
-                if isinstance(said, int):
-                    status, document = said, {"error": {"message": "refused by the test"}}
-                else:
-                    message = {"role": "assistant", "content": said}
-                    choice = {"index": 0, "finish_reason": "stop", "message": message}
-                    document = {"id": "x", "object": "chat.completion", "model": "m", "choices": [choice]}
-                    document["created"] = 0
-                    status = 200
-                data = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                with contextlib.suppress(BrokenPipeError):  # somebody did not wait
-                    self.wfile.write(data)
+    @property
+    def prompts(self) -> list[str]:
+        return [request["messages"][-1]["content"] for request in self.requests]
 
-            def log_message(self, *_: Any) -> None:
-                pass
+    def answer(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response:
+        self.requests.append(body)
+        prompt = body["messages"][-1]["content"]
+        said = self.script.pop(0) if self.script or self.reply is None else self.reply(prompt)
+        if isinstance(said, int):
+            said = failure(said, message="refused by the test")
+        elif isinstance(said, str):
+            said = completion(said, usage=None)
+        return _streamed(said, body) if body.get("stream") and said.status == 200 else said
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+def _streamed(said: Response, request: dict[str, Any]) -> Response:
+    """The same answer as server-sent events, three pieces of text; usage only where it was asked for."""
+    choice = said.body["choices"][0]
+    text = choice["message"]["content"] or ""
+    third = len(text) // 3 + 1
+    deltas = [{"role": "assistant", "content": text[i : i + third]} for i in range(0, len(text), third)]
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    if choice["finish_reason"]:
+        choices.append({"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]})
+    common = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "m"}
+    chunks: list[dict[str, Any]] = [{**common, "choices": [c]} for c in choices]
+    if (request.get("stream_options") or {}).get("include_usage") and "usage" in said.body:
+        chunks.append({**common, "choices": [], "usage": said.body["usage"]})
+    events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    data = "".join(events if said.broken else [*events, "data: [DONE]\n\n"]).encode()
+    return replace(said, body=data, headers={**said.headers, "Content-Type": "text/event-stream"})
 
 
 def passages(prompt: str) -> dict[int, str]:
@@ -64,17 +81,17 @@ def passages(prompt: str) -> dict[int, str]:
 
 
 @pytest.fixture
-def chat_server(
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Callable[[Callable[[str], str | int]], ChatServer]]:
-    """chat_server(reply): a running server; LangChain's OpenAI client has a key, and no proxy in its way."""
+def chat_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ChatServer]]:
+    """chat_server(reply, script): a running server; LangChain's OpenAI client has a key, and no proxy in its
+    way.
+    """
     monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+    for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
     started: list[ChatServer] = []
 
-    def start(reply: Reply) -> ChatServer:
-        started.append(ChatServer(reply))
+    def start(reply: Reply | None = None, script: Sequence[Said] = ()) -> ChatServer:
+        started.append(ChatServer(reply, script))
         return started[-1]
 
     yield start

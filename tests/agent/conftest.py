@@ -9,6 +9,9 @@ import pytest
 
 # The stubs are a module, because a test also runs them as a program.
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))  # servers that tests of several packages talk to
+
+from chat_server import chat_server  # noqa: F401 - a fixture
 
 from kb import KnowledgeBase
 

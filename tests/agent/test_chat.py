@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+from chat_server import USAGE, ChatServer, completion, failure
 
 from agent.chat import ChatGenerator
 from agent.generator import GenerationFailed, GenerationRequest
@@ -21,63 +18,10 @@ FILE = "class ModelNew:\n    pass\n"
 GOOD = f"HYPOTHESIS: fuse, 2x\n```python\n{FILE}```"
 
 
-def answer(
-    text: str | None, finish: str = "stop", **message: Any
-) -> tuple[int, dict[str, Any], dict[str, str]]:
-    message = {"role": "assistant", "content": text, **message}
-    body = {
-        "id": "x", "object": "chat.completion", "created": 0, "model": "m",
-        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
-        "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
-    }  # fmt: skip
-    return 200, body, {}
-
-
-def failure(status: int, **error: Any) -> tuple[int, dict[str, Any], dict[str, str]]:
-    return status, {"error": {"message": "something", **error}}, {"retry-after": "0.01"}
-
-
-class FakeProvider:
-    """Speaks OpenAI's chat completions; gives the scripted responses one after the other."""
-
-    def __init__(self) -> None:
-        self.script: list[tuple[int, dict[str, Any], dict[str, str]]] = []
-        self.requests: list[dict[str, Any]] = []
-        provider = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                provider.requests.append(json.loads(body))
-                status, reply, headers = provider.script.pop(0)
-                data = json.dumps(reply).encode()
-                self.send_response(status)
-                for name, value in {**headers, "Content-Type": "application/json"}.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeProvider]:
-    monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    fake = FakeProvider()
-    yield fake
-    fake.close()
+def provider(chat_server: Callable[..., ChatServer], monkeypatch: pytest.MonkeyPatch) -> ChatServer:
+    monkeypatch.setattr("kb.chat._FIRST_WAIT_S", 0.01)
+    return chat_server()
 
 
 @pytest.fixture
@@ -87,12 +31,12 @@ def request_() -> GenerationRequest:
     return GenerationRequest(prompt, facts, "", "cpu", None, 1, 0)
 
 
-def generator(provider: FakeProvider) -> ChatGenerator:
+def generator(provider: ChatServer) -> ChatGenerator:
     return ChatGenerator(open_model("openai:some-model", provider.url))
 
 
 def test_an_answer_becomes_a_candidate(provider, request_):
-    provider.script = [answer(GOOD)]
+    provider.script = [completion(GOOD)]
     draft = generator(provider).generate(request_)
     assert draft.source == FILE
     assert draft.hypothesis == "fuse, 2x"
@@ -105,14 +49,12 @@ def test_an_answer_becomes_a_candidate(provider, request_):
 
 
 def test_a_cost_that_the_provider_reports_is_kept(provider, request_):
-    status, body, headers = answer(GOOD)
-    body["usage"]["cost"] = 0.0125
-    provider.script = [(status, body, headers)]
+    provider.script = [completion(GOOD, usage={**USAGE, "cost": 0.0125})]
     assert generator(provider).generate(request_).cost_usd == 0.0125
 
 
 def test_one_repair_round(provider, request_):
-    provider.script = [answer("Sure! Use fusion."), answer(GOOD)]
+    provider.script = [completion("Sure! Use fusion."), completion(GOOD)]
     draft = generator(provider).generate(request_)
     assert draft.source == FILE
     assert (draft.tokens_in, draft.tokens_out) == (200, 40)
@@ -123,7 +65,7 @@ def test_one_repair_round(provider, request_):
 
 
 def test_what_stays_unparseable_is_handed_over(provider, request_):
-    provider.script = [answer("no"), answer("still no")]
+    provider.script = [completion("no"), completion("still no")]
     with pytest.raises(GenerationFailed, match="no usable file in two answers") as caught:
         generator(provider).generate(request_)
     assert "no" in caught.value.raw
@@ -134,8 +76,8 @@ def test_what_stays_unparseable_is_handed_over(provider, request_):
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (answer("", refusal="I will not."), "the model refused: I will not"),
-        (answer("blocked", "content_filter"), "the model refused"),
+        (completion("", refusal="I will not."), "the model refused: I will not"),
+        (completion("blocked", "content_filter"), "the model refused"),
     ],
 )
 def test_a_refusal_is_not_asked_again(provider, request_, reply, message):
@@ -147,16 +89,20 @@ def test_a_refusal_is_not_asked_again(provider, request_, reply, message):
 
 @pytest.mark.parametrize(
     ("first", "complaint"),
-    [(answer(""), "empty"), (answer(None), "empty"), (answer(f"```python\n{FILE}", "length"), "cut off")],
+    [
+        (completion(""), "empty"),
+        (completion(None), "empty"),
+        (completion(f"```python\n{FILE}", "length"), "cut off"),
+    ],
 )
 def test_empty_and_truncated_answers_are_repaired(provider, request_, first, complaint):
-    provider.script = [first, answer(GOOD)]
+    provider.script = [first, completion(GOOD)]
     assert generator(provider).generate(request_).source == FILE
     assert complaint in provider.requests[1]["messages"][-1]["content"]
 
 
 def test_limits_and_outages_are_waited_for(provider, request_):
-    provider.script = [failure(429), failure(503), failure(500), answer(GOOD)]
+    provider.script = [failure(429), failure(503), failure(500), completion(GOOD)]
     assert generator(provider).generate(request_).source == FILE
     assert len(provider.requests) == 4
 
@@ -189,9 +135,8 @@ def test_what_a_retry_cannot_mend_is_one_clear_line(provider, request_, reply, m
     assert len(provider.requests) == 1
 
 
-def test_an_unreachable_server_is_named(provider, request_, monkeypatch):
+def test_an_unreachable_server_is_named(provider, request_):
     provider.close()
-    monkeypatch.setattr("kb.chat._FIRST_WAIT_S", 0.001)
     with pytest.raises(ModelError, match="openai:some-model did not answer"):
         generator(provider).generate(request_)
 
@@ -217,7 +162,7 @@ def test_only_servers_on_this_machine_count_as_local(provider):
 
 
 def test_the_first_answer_is_paid_for_when_the_repair_request_fails(provider, request_):
-    provider.script = [answer("no code"), failure(401)]
+    provider.script = [completion("no code"), failure(401)]
     with pytest.raises(GenerationFailed, match="the request for one failed") as caught:
         generator(provider).generate(request_)
     assert (caught.value.tokens_in, caught.value.tokens_out) == (100, 20)

@@ -6,10 +6,8 @@ import hashlib
 import json
 import re
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))  # servers that tests of several packages talk to
 
 from chat_server import chat_server  # noqa: F401 - a fixture
+from local_server import LocalServer, Response
 
 from kb import KnowledgeBase, Settings
 from kb.documents import DocumentWriter, NewChunk, NewDocument, NewSection
@@ -56,7 +55,7 @@ class HashEmbedder:
         return np.random.default_rng(seed).standard_normal(self.dimension)
 
 
-class EmbeddingServer:
+class EmbeddingServer(LocalServer):
     """Speaks OpenAI's `POST /v1/embeddings` on this machine, with the vectors of a HashEmbedder.
 
     `script` holds (status, body, headers) to answer with first; None answers as usual.
@@ -69,50 +68,25 @@ class EmbeddingServer:
         self.keys: list[str | None] = []
         self.most_texts = 2048
         self.delay_s = 0.0
-        server = self
+        super().__init__()
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                status, answer, headers = server.answer(self.path, body, self.headers["Authorization"])
-                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                self.send_response(status)
-                for name, value in {"Content-Type": "application/json", **headers}.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
-
-    def answer(self, path: str, body: dict[str, Any], key: str | None) -> tuple[int, Any, dict[str, str]]:
+    def answer(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response:
         self.requests.append(body)
-        self.keys.append(key)
+        self.keys.append(headers.get("Authorization"))
         time.sleep(self.delay_s)
         if self.script and (scripted := self.script.pop(0)) is not None:
-            return scripted
+            return Response(*scripted)
         if path != "/v1/embeddings":
-            return 404, {"error": {"message": f"no route {path}"}}, {}
+            return Response(404, {"error": {"message": f"no route {path}"}})
         texts = body["input"]
         if len(texts) > self.most_texts:
-            return 413, {"error": {"message": f"batch size {len(texts)} > {self.most_texts}"}}, {}
+            return Response(413, {"error": {"message": f"batch size {len(texts)} > {self.most_texts}"}})
         rows = [{"index": i, "embedding": v.tolist()} for i, v in enumerate(3 * self.embedder.embed(texts))]
-        return 200, {"object": "list", "data": rows[::-1], "model": body["model"]}, {}
+        return Response(200, {"object": "list", "data": rows[::-1], "model": body["model"]})
 
     @property
     def texts(self) -> list[str]:
         return [text for request in self.requests for text in request["input"]]
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
 
 
 @pytest.fixture
