@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.search import Search
+    from agent.session import SearchSession
     from agent.settings import SearchResult, SearchSettings
+    from agent.step import Step
     from agent.store import RunStore
 
-__all__ = ["RunStore", "Search", "SearchResult", "SearchSettings"]
+__all__ = ["RunStore", "Search", "SearchResult", "SearchSession", "SearchSettings", "Step"]
 
 _HOME = {
     "Search": "agent.search",
     "SearchResult": "agent.settings",
     "SearchSettings": "agent.settings",
+    "SearchSession": "agent.session",
+    "Step": "agent.step",
     "RunStore": "agent.store",
 }
 

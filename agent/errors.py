@@ -25,3 +25,11 @@ class RunBusy(AgentError):
 
 class EvaluationUnavailable(AgentError):
     """The harness could not judge several candidates in a row; the run can be resumed."""
+
+
+class RunOver(AgentError):
+    """The run is finished: there is nothing to resume."""
+
+
+class StepNotPending(AgentError):
+    """A step was told that was told already, or that was not asked of this session."""

@@ -140,12 +140,13 @@ class SearchGraph:
         A run never counts parity with the compiler as a win, so its code is reported only when nothing
         else is correct.
         """
-        return sorted((node for node in self if node.correct), key=_standing, reverse=True)
+        return sorted((node for node in self if node.correct), key=standing, reverse=True)
 
     def best(self) -> SearchNode | None:
         """The first of the ranking."""
-        return max((node for node in self if node.correct), key=_standing, default=None)
+        return max((node for node in self if node.correct), key=standing, default=None)
 
 
-def _standing(node: SearchNode) -> tuple[float, ...]:
+def standing(node: SearchNode) -> tuple[float, ...]:
+    """Sort key of correct nodes, larger is better: `rank`, behind it whatever a compiler made."""
     return (float(not node.compiler_made), *node.rank)

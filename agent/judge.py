@@ -72,8 +72,7 @@ class Judge:
             evaluation = self.executor.evaluate(request)
             if not unjudged(evaluation.status, evaluation.flags):
                 break
-        verdict: dict[str, Any] = _finite(evaluation.to_json())
-        return verdict
+        return finite(evaluation.to_json())
 
 
 def unjudged(status: str, flags: Sequence[Mapping[str, Any]]) -> bool:
@@ -105,8 +104,12 @@ def judged(node: SearchNode, evaluation: dict[str, Any]) -> SearchNode:
     )
 
 
-def _finite(value: Any) -> Any:
+def finite(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     """JSON has no NaN: such numbers become None, an interval with one of them disappears."""
+    return {key: _finite(value) for key, value in evaluation.items()}
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

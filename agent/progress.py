@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent.graph import SearchGraph, SearchNode
 from agent.judge import unjudged
+from agent.graph import SearchGraph, SearchNode, standing
 from agent.policies import Policy, Selection
-from agent.rows import StoredRun
+from agent.rows import StoredEvent, StoredRun
 from agent.settings import BestResult, SearchResult
 from agent.stop import Progress
 from agent.verify import first_judged
@@ -20,7 +21,9 @@ class RunProgress:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.graph = SearchGraph()
-        self.steps = 0
+        self.steps = 0  # told
+        self.last_step = 0  # the highest number that was asked
+        self.pending: dict[int, Selection] = {}  # asked and not told, by step
         self.seq = 0
         self.since_best = 0
         self.unjudged = 0  # candidates in a row that the harness could not judge
@@ -32,13 +35,27 @@ class RunProgress:
         self.by_digest: dict[str, str] = {}
         self.skipped: list[dict[str, Any]] = []
 
+    def asked(self, step: int, selection: Selection) -> None:
+        """A step was decided and is under way."""
+        self.pending[step] = selection
+        self.last_step = max(self.last_step, step)
+
+    def after(self, payload: dict[str, Any], node: SearchNode | None) -> tuple[int, float | None, str | None]:
+        """Tokens, cost and best node as they will be when this step is accounted for."""
+        cost = payload["cost_usd"]
+        total = None if cost is None or self.cost_usd is None else self.cost_usd + cost
+        best = self.best
+        if node is not None and node.correct and (best is None or standing(node) > standing(best)):
+            best = node
+        return self.tokens + int(payload["tokens"]), total, best.node_id if best else None
+
     def account(self, payload: dict[str, Any], node: SearchNode | None) -> None:
         """A step is over: `payload` is its event, `node` its candidate if there was one."""
-        self.steps = int(payload["step"])
+        self.tokens, self.cost_usd, best_id = self.after(payload, node)
+        self.pending.pop(payload["step"], None)
+        self.last_step = max(self.last_step, payload["step"])
+        self.steps += 1
         self.elapsed_s = float(payload["elapsed_s"])
-        self.tokens += int(payload["tokens"])
-        cost = payload["cost_usd"]
-        self.cost_usd = None if cost is None or self.cost_usd is None else self.cost_usd + cost
         self.tried.update(payload.get("tried", ()))
         if node is None:
             self.skipped.append(payload)
@@ -47,33 +64,44 @@ class RunProgress:
             lost = unjudged(node.status, node.evaluation.get("flags") or ())
             self.unjudged = self.unjudged + 1 if lost else 0
             self.by_digest[node.digest] = node.node_id
-        best = self.graph.best()
-        best_id = best.node_id if best else None
         self.since_best = 0 if best_id != self.best_id else self.since_best + 1
         self.best_id = best_id
-        selection = Selection(payload["parent_id"], payload["memory"], payload["selected"])
-        self.policy.tell(selection, node, payload["outcome"] == "exhausted")
+        self.policy.tell(Selection.from_json(payload), node, payload["outcome"] == "exhausted")
 
-    def replay(self, stored: StoredRun) -> None:
-        """Live through the stored events again, then take over what a verification has corrected."""
+    def amend(self, node: SearchNode) -> None:
+        """A later look has changed the verdict on a node."""
+        self.graph.put(node)
+        best = self.graph.best()
+        self.best_id = best.node_id if best else None
+
+    def replay(self, stored: StoredRun) -> Iterator[StoredEvent]:
+        """Live through the stored events again; each is yielded when the state is as it was just after it.
+
+        At the end what a verification has corrected is taken over.
+        """
         self.graph.add(stored.graph.root)
         for event in stored.events:
-            self.seq = event.seq + 1
-            if event.kind == "step":
+            if event.kind == "asked":
+                self.asked(event.payload["step"], Selection.from_json(event.payload))
+            elif event.kind == "step":
                 found = event.payload.get("node_id")
                 self.account(event.payload, first_judged(stored.graph.node(found)) if found else None)
+            self.seq = event.seq + 1
+            yield event
         for node in stored.graph.candidates():
-            self.graph.put(node)
+            if node != self.graph.node(node.node_id):
+                self.amend(node)
 
     @property
     def best(self) -> SearchNode | None:
         return self.graph.node(self.best_id) if self.best_id else None
 
-    def snapshot(self, elapsed_s: float) -> Progress:
-        """What the stop rules look at."""
+    def snapshot(self, elapsed_s: float, *, foreseen: bool = False) -> Progress:
+        """What the stop rules look at; `foreseen` counts what is pending as if it were told."""
         best = self.best
         speedup = best.speedup if best is not None and not best.compiler_made else None
-        return Progress(self.steps, elapsed_s, speedup, self.since_best)
+        waiting = len(self.pending) if foreseen else 0
+        return Progress(self.steps + waiting, elapsed_s, speedup, self.since_best)
 
     def result(
         self, run_id: str, reason: str, elapsed_s: float, winner: SearchNode | None, path: Path | None

@@ -40,3 +40,4 @@ class StopRules:
 
 EXHAUSTED = "exhausted: neither the policy nor the generator has anything left to try"
 INTERRUPTED = "interrupted: stopped by the user; resume with --resume"
+CLOSED = "closed: by the program that drives the search"

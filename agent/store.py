@@ -99,30 +99,40 @@ class RunStore:
         Raises RunBusy while another live process holds anything of it.
         """
         with self._session() as session:
-            # Writing first takes the lock, so that two processes cannot both see a free lease.
-            session.execute(update(Run).where(col(Run.id) == run_id).values(updated=now()))
-            held = session.exec(
-                select(WorkItem).where(WorkItem.run_id == run_id, WorkItem.state == "leased")
-            ).all()
-            for item in held:
-                if item.lease_owner == self._owner:
-                    item.lease_until = now() + LEASE
-                    session.add(item)
-                elif alive(item.lease_owner, item.lease_until):
-                    raise RunBusy(
-                        f"run {run_id} is being worked on by {item.lease_owner}",
-                        "wait for that search, or stop it first",
-                    )
-                elif item.key != work_key(run_id, step):
-                    session.delete(item)
-            item = session.get(WorkItem, work_key(run_id, step)) or WorkItem(
-                key=work_key(run_id, step), run_id=run_id
-            )
-            item.state, item.lease_owner, item.lease_until = "leased", self._owner, now() + LEASE
-            item.attempts += 1
-            item.payload = payload
-            session.add(item)
+            self._lease(session, run_id, step, payload)
             session.commit()
+
+    def ask(self, run_id: str, seq: int, step: int, payload: dict[str, Any]) -> None:
+        """Record that a step was decided, and take it. Raises RunBusy as `lease` and `append` do."""
+        with self._session() as session:
+            self._lease(session, run_id, step, payload)
+            self._event(session, run_id, seq, "asked", payload)
+            session.commit()
+
+    def _lease(self, session: Session, run_id: str, step: int, payload: dict[str, Any]) -> None:
+        # Writing first takes the lock, so that two processes cannot both see a free lease.
+        session.execute(update(Run).where(col(Run.id) == run_id).values(updated=now()))
+        held = session.exec(
+            select(WorkItem).where(WorkItem.run_id == run_id, WorkItem.state == "leased")
+        ).all()
+        for item in held:
+            if item.lease_owner == self._owner:
+                item.lease_until = now() + LEASE
+                session.add(item)
+            elif alive(item.lease_owner, item.lease_until):
+                raise RunBusy(
+                    f"run {run_id} is being worked on by {item.lease_owner}",
+                    "wait for that search, or stop it first",
+                )
+            elif item.key != work_key(run_id, step):
+                session.delete(item)
+        item = session.get(WorkItem, work_key(run_id, step)) or WorkItem(
+            key=work_key(run_id, step), run_id=run_id
+        )
+        item.state, item.lease_owner, item.lease_until = "leased", self._owner, now() + LEASE
+        item.attempts += 1
+        item.payload = payload
+        session.add(item)
 
     def release(self, run_id: str) -> None:
         """Give up what this process has leased of the run and not finished."""
@@ -225,6 +235,21 @@ class RunStore:
             return found[0]
         what = "no run" if not found else f"{len(found)} runs"
         raise RunNotFound(f"{what} with id {run_id!r}", "see: kernelevolve runs list")
+
+    def settings(self, run_id: str) -> SearchSettings:
+        """What a run was asked to do. Raises RunNotFound."""
+        with self._session() as session:
+            return SearchSettings.from_json(dict(self._run(session, self.resolve(run_id)).settings))
+
+    def result(self, run_id: str) -> SearchResult | None:
+        """What a finished run came to; None for one that can be continued. Raises RunNotFound."""
+        run_id = self.resolve(run_id)
+        with self._session() as session:
+            if self._run(session, run_id).state != RunState.FINISHED:
+                return None
+            events = select(Event).where(Event.run_id == run_id, Event.kind == "finished")
+            last = session.exec(events.order_by(col(Event.seq).desc())).first()
+        return SearchResult.from_json(last.payload) if last else None
 
     def load(self, run_id: str) -> StoredRun:
         """A run with its graph and events. Raises RunNotFound."""

@@ -81,7 +81,7 @@ class FinalVerification:
         payload = {"node_id": final.node_id, "status": final.status, "speedup": final.speedup}
         self._store.amend(run_id, progress.seq, "verification", payload, final)
         progress.seq += 1
-        progress.graph.put(final)
+        progress.amend(final)
 
 
 def _promises_more(node: SearchNode, winner: SearchNode) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from agent.errors import SettingsInvalid
 from agent.graph import SearchGraph, SearchNode
@@ -31,6 +31,15 @@ class Selection:
     memory: Memory
     reason: str
 
+    def to_json(self) -> dict[str, Any]:
+        """Its part of the step's event."""
+        return {"parent_id": self.parent_id, "memory": self.memory, "selected": self.reason}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Selection:
+        """The selection of a step's event."""
+        return cls(data["parent_id"], data["memory"], data["selected"])
+
 
 class Policy(Protocol):
     """A policy's state must depend only on what it was told: a resumed run tells it the same again.
@@ -40,8 +49,13 @@ class Policy(Protocol):
 
     name: str
 
-    def ask(self, graph: SearchGraph, rng: random.Random) -> Selection | None:
-        """The next step, or None when nothing is left to try."""
+    def ask(
+        self, graph: SearchGraph, rng: random.Random, pending: Sequence[Selection] = ()
+    ) -> Selection | None:
+        """The next step. `pending` are those that were asked for and not told yet.
+
+        None: nothing can be tried before one of the pending ones is told; with none pending, nothing is left.
+        """
         ...
 
     def tell(self, selection: Selection, node: SearchNode | None, exhausted: bool = False) -> None:
@@ -65,10 +79,10 @@ class Attempts:
         if exhausted or self._empty[parent] >= EMPTY_LIMIT:
             self._closed.add(parent)
 
-    @property
-    def drafting(self) -> bool:
-        """The first phase: independent drafts."""
-        return self._drafts_left > 0 and self.open(None)
+    def drafting(self, pending: Sequence[Selection]) -> bool:
+        """The first phase: independent drafts, those under way included."""
+        waiting = sum(selection.parent_id is None for selection in pending)
+        return self._drafts_left > waiting and self.open(None)
 
     def open(self, parent_id: str | None) -> bool:
         return parent_id not in self._closed

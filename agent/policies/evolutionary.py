@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from agent.graph import SearchGraph, SearchNode
 from agent.policies.base import Attempts, Selection, repair_or_draft
@@ -20,8 +21,10 @@ class Evolutionary:
         self._attempts = Attempts(drafts)
         self._population: list[SearchNode] = []
 
-    def ask(self, graph: SearchGraph, rng: random.Random) -> Selection | None:
-        if self._attempts.drafting:
+    def ask(
+        self, graph: SearchGraph, rng: random.Random, pending: Sequence[Selection] = ()
+    ) -> Selection | None:
+        if self._attempts.drafting(pending):
             return Selection(None, "none", "independent draft")
         members = [graph.node(member.node_id) for member in self._population]
         # A verification may have disqualified a member since it was told.

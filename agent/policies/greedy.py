@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from agent.graph import SearchGraph, SearchNode
 from agent.policies.base import Attempts, Selection, repair_or_draft
@@ -19,8 +20,10 @@ class Greedy:
     def __init__(self, drafts: int) -> None:
         self._attempts = Attempts(drafts)
 
-    def ask(self, graph: SearchGraph, rng: random.Random) -> Selection | None:
-        if self._attempts.drafting:
+    def ask(
+        self, graph: SearchGraph, rng: random.Random, pending: Sequence[Selection] = ()
+    ) -> Selection | None:
+        if self._attempts.drafting(pending):
             return Selection(None, "none", "independent draft")
         ranked = [n for n in graph if n.correct and self._attempts.open(n.node_id)]
         ranked.sort(key=lambda node: node.rank, reverse=True)
