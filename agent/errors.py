@@ -33,3 +33,7 @@ class RunOver(AgentError):
 
 class StepNotPending(AgentError):
     """A step was told that was told already, or that was not asked of this session."""
+
+
+class NothingToExport(AgentError):
+    """The runs hold nothing of the format that was asked for, or nothing of it may leave this machine."""

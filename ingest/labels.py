@@ -1,4 +1,4 @@
-"""Scope, kind, language and version of a document: who says it, in order of precedence.
+"""Scope, kind, language, version and licence of a document: who says it, in order of precedence.
 
 A person's correction (`kernelevolve kb scope`), the document itself, the caller, the nearest
 `kernelevolve-source.toml`, and for the scope at last the content.
@@ -49,6 +49,8 @@ class Labels:
             said = getattr(item.source, key) or getattr(facts, key)
             if said is not None and not meta.get(key):
                 meta[key] = said
+        if facts.license is not None and not (meta.get("license") or meta.get("licence")):
+            meta["license"] = facts.license
         kind = loaded.kind
         if kind == _UNSAID and "kind" not in loaded.meta:
             kind = item.source.kind or facts.kind or _UNSAID

@@ -14,6 +14,7 @@ from ingest.loaders.skill import folder_files
 from ingest.pipeline import Ingestion
 from ingest.registry import content_of, load_file, loaders
 from ingest.report import IngestReport, ProgressCallback
+from ingest.scope_files import SOURCE_FILE
 from kb import KnowledgeBase
 from kb.embedding import Embedder
 from kb.errors import SkillInvalid
@@ -81,7 +82,7 @@ def _digest(kb: KnowledgeBase) -> str:
     digest = hashlib.sha256()
     registry = [(x.name, x.version, x.priority) for x in loaders()]
     digest.update(json.dumps([str(root), registry, chunking.VERSION, kb.embedder.cutting]).encode())
-    for path in walk(root):
+    for path in (root / SOURCE_FILE, *walk(root)):
         for file in folder_files(path.parent) if path.name == "SKILL.md" else [path]:
             content = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "-"
             digest.update(f"{file.relative_to(root)}\x00{content}\x00".encode())

@@ -4,10 +4,11 @@
     kind = "hardware"
     language = "cuda"
     version = "12.4"
+    license = "Apache-2.0"      # SPDX; exports of training data filter by it
     visibility = "local-only"   # the whole folder becomes a source that stays on this machine
 
-    [scopes]                    # … or one by path prefix; [kinds], [languages] and [versions] likewise
-    "docs/rocm" = "amd-hip"
+    [scopes]                    # … or one by path prefix; [kinds], [languages], [versions]
+    "docs/rocm" = "amd-hip"     #   and [licenses] likewise
 
 The nearest such file at or above a document counts, and of its prefixes the longest. What a document says of
 itself comes first.
@@ -28,7 +29,10 @@ from kb.tables import LOCAL_ONLY
 
 SOURCE_FILE = "kernelevolve-source.toml"
 VISIBILITIES = ("shared", LOCAL_ONLY)
-_TABLES = {"scopes": "scope", "kinds": "kind", "languages": "language", "versions": "version"}
+_TABLES = {
+    "scopes": "scope", "kinds": "kind", "languages": "language", "versions": "version", "licenses": "license",
+}  # fmt: skip
+_SPELLINGS = {"licence": "license", "licences": "licenses"}
 _KEYS = (*_TABLES.values(), "visibility")
 
 
@@ -40,6 +44,7 @@ class Facts:
     kind: str | None = None
     language: str | None = None
     version: str | None = None
+    license: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,8 @@ def read(file: Path) -> SourceFile:
     except (OSError, ValueError) as error:
         raise SourceFileInvalid(f"{file}: {error}", "correct the file's syntax") from error
     tables: dict[str, dict[str, str]] = {key: {} for key in _TABLES.values()}
-    for key, value in data.items():
+    for said, value in data.items():
+        key = _SPELLINGS.get(said, said)
         if key in _TABLES:
             if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
                 raise _invalid(file, f"[{key}] must map path prefixes to texts")

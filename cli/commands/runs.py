@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli.commands.runs_export import export
 from cli.options import JsonFlag
 from cli.output import clean, emit, jsonable, out, speedup
 from cli.session import open_runs, state_of
@@ -31,6 +32,9 @@ def register(app: typer.Typer) -> None:
     group.command("report", epilog="Example: kernelevolve runs report RUN --format md --out report.md")(
         report_run
     )
+    group.command(
+        "export", epilog="Example: kernelevolve runs export RUN --format dpo --margin 0.2 --out pairs.jsonl"
+    )(export)
     app.add_typer(group, name="runs")
 
 

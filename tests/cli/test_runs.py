@@ -79,3 +79,31 @@ def test_stored_escape_sequences_do_not_reach_the_terminal(cli: Any, stored_run:
         session.add(node)
         session.commit()
     assert "\x1b" not in cli("runs", "show", stored_run).out
+
+
+def test_export_writes_what_may_leave(cli: Any, stored_run: str, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "pairs.jsonl"
+    document = cli("runs", "export", "last", "--format", "sft", "--out", target, "--json").json
+    assert document["records"] == len(target.read_text().splitlines()) > 0
+    assert document["left_out"] == {"local-only": 1}
+    assert document["runs"] == [stored_run]
+    human = cli("runs", "export", stored_run, "--format", "sft", "--out", target)
+    assert (human.code, human.out.strip()) == (0, str(target))
+    assert "steps left out: local-only 1" in human.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--format", "sft", "--licence", "MIT"), "NothingToExport"),
+        (("--format", "csv"), "UsageError"),
+        (("--format", "dpo", "--margin", "-1"), "UsageError"),
+    ],
+)
+def test_export_that_cannot_be(
+    cli: Any, stored_run: str, tmp_path: Path, arguments: tuple[str, ...], error: str
+) -> None:
+    result = cli("runs", "export", stored_run, *arguments, "--out", tmp_path / "x", "--json")
+    assert result.code == 2
+    assert result.json["error"]["type"] == error
+    assert not (tmp_path / "x").exists()

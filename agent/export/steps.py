@@ -1,0 +1,150 @@
+"""A run as a sequence of steps, each with what was known when it was taken and nothing of what came later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.export.sources import Used, used_by
+from agent.graph import SearchNode
+from agent.judge import UNJUDGED
+from agent.store import RunStore
+from agent.verify import first_judged
+
+if TYPE_CHECKING:
+    from agent.rows import StoredRun
+    from kb import KnowledgeBase
+
+
+@dataclass(frozen=True)
+class Step:
+    """One candidate. `node` is as it was first judged; `refuted` says that a later, longer look disagreed.
+
+    `state` is what the run knew before: see `steps_of`. `sources` are the documents that shaped prompt or
+    answer, directly or through an earlier step that the prompt told of; `private` where one of them must stay
+    on this machine.
+    """
+
+    node: SearchNode
+    prompt: str
+    answer: str
+    state: dict[str, Any]
+    sources: frozenset[Used]
+    private: bool
+    refuted: bool
+
+    @property
+    def licences(self) -> set[str]:
+        return {used.licence for used in self.sources}
+
+    @property
+    def reward(self) -> float | None:
+        """The measured fitness, 0 for a failure; None where nothing was measured, or nobody's doing."""
+        node = self.node
+        untimed = node.correct and not node.fitness
+        unmeasured = untimed or node.status == "compiled" or node.status in UNJUDGED
+        return None if unmeasured or node.compiler_made else node.fitness
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """What came of the step as it was measured then."""
+        node = self.node
+        interval = list(node.speedup_ci) if node.speedup_ci else None
+        return {
+            "node_id": node.node_id,
+            "step": node.step,
+            "status": node.status,
+            "speedup": node.speedup,
+            "speedup_ci": interval,
+            "reward": self.reward,
+        }
+
+
+def steps_of(kb: KnowledgeBase, run: StoredRun) -> list[Step]:
+    """The candidates of a run in the order in which they were finished.
+
+    `state` has `step`, `steps_done`, `valid`, `best_speedup`, `best_step` (of the run before this step),
+    `eager_ms` (of the reference, as first seen), `memory`, and `parent` (null for a draft): its `step`,
+    `status`, `speedup`, `speedup_ci` and `bottleneck` as this step met them.
+    """
+    return list(_steps(kb, run))
+
+
+def _steps(kb: KnowledgeBase, run: StoredRun) -> Iterator[Step]:
+    store, used = RunStore(kb), used_by(kb, run.info.run_id)
+    nodes: dict[str, SearchNode] = {}
+    shaped: dict[str, frozenset[Used]] = {}  # what shaped a node
+    told: dict[str | None, frozenset[Used]] = {}  # what shaped the children of a parent so far
+    secret: set[str] = set()
+    secret_families: set[str | None] = set()  # parents of which a child must stay here
+    done = valid = 0
+    best: SearchNode | None = None
+    for event in run.events:
+        if event.kind != "step":
+            continue
+        payload = event.payload
+        parent_id, memory = payload.get("parent_id"), payload.get("memory", "lineage")
+        node_id = payload.get("node_id")
+        if node_id is None:
+            done += 1
+            if payload.get("local_only"):
+                secret_families.add(parent_id)
+            continue
+        final = run.graph.node(node_id)
+        node = nodes[node_id] = first_judged(final)
+        parent = nodes.get(node.parent_id or "")  # None for a draft: the root is no candidate
+        parent_id = parent.node_id if parent else None
+        sources = used.get(node_id, frozenset()) | shaped.get(parent_id or "", frozenset())
+        private = final.local_only or parent_id in secret
+        if memory != "none":
+            sources |= told.get(parent_id, frozenset())
+            private |= parent_id in secret_families
+        private |= any(source.local_only for source in sources)
+        state = {
+            "step": node.step,
+            "steps_done": done,
+            "valid": valid,
+            "best_speedup": best.speedup if best else None,
+            "best_step": best.step if best else None,
+            "eager_ms": run.facts.get("eager_ms"),
+            "memory": memory,
+            "parent": _met(parent) if parent else None,
+        }
+        yield Step(
+            node=node,
+            prompt=store.prompt(node),
+            answer=answer(node.hypothesis, store.source(node)),
+            state=state,
+            sources=sources,
+            private=private,
+            refuted=node.correct and not final.correct,
+        )
+        shaped[node_id] = sources
+        told[parent_id] = told.get(parent_id, frozenset()) | sources
+        if private:
+            secret.add(node_id)
+            secret_families.add(parent_id)
+        done += 1
+        valid += node.correct
+        if node.correct and not node.compiler_made and (best is None or node.rank > best.rank):
+            best = node
+
+
+def _met(parent: SearchNode) -> dict[str, Any]:
+    return {
+        "step": parent.step,
+        "status": parent.status,
+        "speedup": parent.speedup,
+        "speedup_ci": list(parent.speedup_ci) if parent.speedup_ci else None,
+        "bottleneck": parent.diagnosis.get("bottleneck"),
+    }
+
+
+def answer(hypothesis: str, source: str) -> str:
+    """A candidate as the prompt asks for it: the hypothesis on one line, then one fenced file."""
+    longest = max((len(run) for run in re.findall("`+", source)), default=0)
+    fence = "`" * max(3, longest + 1)
+    stated = " ".join(hypothesis.split())
+    return f"HYPOTHESIS: {stated}\n\n{fence}python\n{source.rstrip()}\n{fence}\n"
