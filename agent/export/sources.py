@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlmodel import Session, col, select
+from sqlalchemy import select
+from sqlmodel import Session, col
 
 from kb.tables import LOCAL_ONLY, Chunk, Document, Node, PromptUse, Source
 
@@ -42,13 +43,19 @@ def used_by(kb: KnowledgeBase, run_id: str) -> dict[str, frozenset[Used]]:
     found: dict[str, set[Used]] = {}
     gone: list[tuple[str, str]] = []
     with kb.session() as session:
-        rows: Iterable[Any] = session.exec(
-            select(PromptUse.node_id, PromptUse.citation, Document.path, Document.meta, Source.visibility)
+        rows: Iterable[Any] = session.connection().execute(
+            select(
+                col(PromptUse.node_id),
+                col(PromptUse.citation),
+                col(Document.path),
+                col(Document.meta),
+                col(Source.visibility),
+            )
             .join(Node, col(Node.id) == col(PromptUse.node_id))
             .outerjoin(Chunk, col(Chunk.id) == col(PromptUse.chunk_id))
             .outerjoin(Document, col(Document.id) == col(Chunk.document_id))
             .outerjoin(Source, col(Source.id) == col(Document.source_id))
-            .where(Node.run_id == run_id)
+            .where(col(Node.run_id) == run_id)
         )
         for node_id, citation, path, meta, visibility in rows:
             if visibility is None:
@@ -67,10 +74,10 @@ def used_by(kb: KnowledgeBase, run_id: str) -> dict[str, frozenset[Used]]:
 def _at(session: Session, citation: str) -> set[Used]:
     match = _CITED.fullmatch(citation)
     path = match["path"] if match else citation
-    rows = session.exec(
-        select(Document.meta, Source.visibility)
+    rows: Iterable[Any] = session.connection().execute(
+        select(col(Document.meta), col(Source.visibility))
         .join(Source, col(Source.id) == col(Document.source_id))
-        .where(Document.path == path)
-    ).all()
+        .where(col(Document.path) == path)
+    )
     found = {Used(path, licence_of(meta), visibility == LOCAL_ONLY) for meta, visibility in rows}
     return found or {Used(path, UNKNOWN, False)}
