@@ -65,9 +65,9 @@ class Step:
 def steps_of(kb: KnowledgeBase, run: StoredRun) -> list[Step]:
     """The candidates of a run in the order in which they were finished.
 
-    `state` has `step`, `steps_done`, `valid`, `best_speedup`, `best_step` (of the run before this step),
-    `eager_ms` (of the reference, as first seen), `memory`, and `parent` (null for a draft): its `step`,
-    `status`, `speedup`, `speedup_ci` and `bottleneck` as this step met them.
+    `state` has `step`; `steps_done`, `valid`, `best_speedup` and `best_step` of the run when this step was asked
+    for (what was in flight then is not in it); `eager_ms` of the reference, as first seen; `memory`; and `parent`
+    (null for a draft): its `step`, `status`, `speedup`, `speedup_ci` and `bottleneck` as this step met them.
     """
     return list(_steps(kb, run))
 
@@ -81,10 +81,19 @@ def _steps(kb: KnowledgeBase, run: StoredRun) -> Iterator[Step]:
     secret_families: set[str | None] = set()  # parents of which a child must stay here
     done = valid = 0
     best: SearchNode | None = None
+    seen: dict[int, dict[str, Any]] = {}  # what was known when a step was asked for
     for event in run.events:
+        payload = event.payload
+        known = {
+            "steps_done": done,
+            "valid": valid,
+            "best_speedup": best.speedup if best else None,
+            "best_step": best.step if best else None,
+        }
+        if event.kind == "asked":
+            seen[payload["step"]] = known
         if event.kind != "step":
             continue
-        payload = event.payload
         parent_id, memory = payload.get("parent_id"), payload.get("memory", "lineage")
         node_id = payload.get("node_id")
         if node_id is None:
@@ -104,10 +113,7 @@ def _steps(kb: KnowledgeBase, run: StoredRun) -> Iterator[Step]:
         private |= any(source.local_only for source in sources)
         state = {
             "step": node.step,
-            "steps_done": done,
-            "valid": valid,
-            "best_speedup": best.speedup if best else None,
-            "best_step": best.step if best else None,
+            **seen.get(node.step, known),
             "eager_ms": run.facts.get("eager_ms"),
             "memory": memory,
             "parent": _met(parent) if parent else None,

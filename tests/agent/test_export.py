@@ -46,6 +46,11 @@ class Recorder:
             0: self.store.create(run_id, "p", "# problem", {"eager_ms": 2.0}, settings)
         }
         self.seq = 0
+        self.number = 0
+
+    def ask(self, number: int) -> None:
+        self.store.ask(self.run_id, self.seq, number, {"step": number})
+        self.seq += 1
 
     def step(
         self,
@@ -57,7 +62,7 @@ class Recorder:
         source: str = "",
         **about: Any,
     ) -> SearchNode:
-        number = self.seq + 1
+        number = self.number + 1
         text = f"prompt of step {number}"
         uses = [Provenance("guidance", chunk, citation, 1.0) for chunk, citation in chunks]
         prompt = PromptRecord(text, 4, {}, uses, self.kb.blobs.put(text))
@@ -86,11 +91,11 @@ class Recorder:
     def _append(self, parent: int, outcome: dict[str, Any], **kept: Any) -> None:
         """`kept` is what the step keeps: its node and its prompt."""
         payload = {
-            "step": self.seq + 1, "parent_id": self.nodes[parent].node_id if parent else None, "tokens": 0,
-            "cost_usd": 0.0, "elapsed_s": self.seq + 1, "selected": "", "memory": "siblings", **outcome,
+            "step": self.number + 1, "parent_id": self.nodes[parent].node_id if parent else None, "tokens": 0,
+            "cost_usd": 0.0, "elapsed_s": self.seq, "selected": "", "memory": "siblings", **outcome,
         }  # fmt: skip
-        self.store.append(self.run_id, self.seq, self.seq + 1, StepRecord(payload, 0, 0.0, **kept))
-        self.seq += 1
+        self.store.append(self.run_id, self.seq, self.number + 1, StepRecord(payload, 0, 0.0, **kept))
+        self.seq, self.number = self.seq + 1, self.number + 1
 
     def verify(self, number: int, evaluation: dict[str, Any]) -> None:
         final = verified(self.nodes[number], evaluation)
@@ -169,6 +174,17 @@ def test_the_state_is_that_before_the_step(kb: KnowledgeBase, run: Recorder, tmp
             },
         },
     ]  # fmt: skip
+
+
+def test_what_was_in_flight_was_not_known(kb: KnowledgeBase, tmp_path: Path) -> None:
+    run = Recorder(kb)
+    run.step(0, verdict(1.2))
+    run.ask(2)
+    run.ask(3)
+    run.step(0, verdict(1.9))
+    run.step(1, verdict(1.5))
+    states = {r["state"]["step"]: r["state"] for r in export(kb, "trl", tmp_path)}
+    assert (states[3]["steps_done"], states[3]["best_speedup"]) == (1, 1.2)
 
 
 @pytest.mark.parametrize("format", ["sft", "dpo", "grpo", "trl", "openai"])
