@@ -66,7 +66,7 @@ def steps_of(kb: KnowledgeBase, run: StoredRun) -> list[Step]:
     """The candidates of a run in the order in which they were finished.
 
     `state` has `step`; `steps_done`, `valid`, `best_speedup` and `best_step` of the run when this step was
-    asked for (what was in flight then is not in it); `eager_ms` of the reference, as first seen; `memory`; and
+    asked for, without what was in flight; `eager_ms` of the reference as first seen; `memory`; and
     `parent` (null for a draft): its `step`, `status`, `speedup`, `speedup_ci` and `bottleneck` as this step
     met them.
     """
