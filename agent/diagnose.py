@@ -143,6 +143,13 @@ def _timed(
     return _result(_bottleneck(ms, memory or 0.0, compute or 0.0), evidence, roofline, missing=missing)
 
 
+def roofline_share(diagnosis: Mapping[str, Any]) -> float | None:
+    """How near the candidate is to the nearest ceiling of this machine, 1 on it; None where none is known."""
+    roofline = diagnosis.get("roofline") or {}
+    shares = [roofline.get(key) for key in ("fraction", "compute_fraction")]
+    return max((float(share) for share in shares if share is not None), default=None)
+
+
 def _bottleneck(ms: float, memory: float, compute: float) -> str:
     nearest = max(memory, compute)
     if nearest < _NEAR and ms < _OVERHEAD_MS:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent.judge import unjudged
+from agent.diagnose import roofline_share
 from agent.graph import SearchGraph, SearchNode, standing
+from agent.judge import unjudged
 from agent.policies import Policy, Selection
 from agent.rows import StoredEvent, StoredRun
 from agent.settings import BestResult, SearchResult
@@ -68,6 +69,15 @@ class RunProgress:
         self.best_id = best_id
         self.policy.tell(Selection.from_json(payload), node, payload["outcome"] == "exhausted")
 
+    def apply(self, event: StoredEvent, graph: SearchGraph) -> None:
+        """What a stored event did; `graph` has the node that it is about."""
+        if event.kind == "asked":
+            self.asked(event.payload["step"], Selection.from_json(event.payload))
+        elif event.kind == "step":
+            found = event.payload.get("node_id")
+            self.account(event.payload, first_judged(graph.node(found)) if found else None)
+        self.seq = event.seq + 1
+
     def amend(self, node: SearchNode) -> None:
         """A later look has changed the verdict on a node."""
         self.graph.put(node)
@@ -81,12 +91,7 @@ class RunProgress:
         """
         self.graph.add(stored.graph.root)
         for event in stored.events:
-            if event.kind == "asked":
-                self.asked(event.payload["step"], Selection.from_json(event.payload))
-            elif event.kind == "step":
-                found = event.payload.get("node_id")
-                self.account(event.payload, first_judged(stored.graph.node(found)) if found else None)
-            self.seq = event.seq + 1
+            self.apply(event, stored.graph)
             yield event
         for node in stored.graph.candidates():
             if node != self.graph.node(node.node_id):
@@ -97,11 +102,19 @@ class RunProgress:
         return self.graph.node(self.best_id) if self.best_id else None
 
     def snapshot(self, elapsed_s: float, *, foreseen: bool = False) -> Progress:
-        """What the stop rules look at; `foreseen` counts what is pending as if it were told."""
-        best = self.best
-        speedup = best.speedup if best is not None and not best.compiler_made else None
+        """What the stop rules look at; `foreseen` counts pending steps as told, as dear as earlier ones."""
+        best = self.best if self.best is not None and not self.best.compiler_made else None
         waiting = len(self.pending) if foreseen else 0
-        return Progress(self.steps + waiting, elapsed_s, speedup, self.since_best)
+        share = 1 + waiting / self.steps if self.steps else 1.0
+        return Progress(
+            steps=self.steps + waiting,
+            elapsed_s=elapsed_s,
+            best_speedup=best.speedup if best else None,
+            since_best=self.since_best,
+            tokens=round(self.tokens * share),
+            cost_usd=None if self.cost_usd is None else self.cost_usd * share,
+            roofline=roofline_share(best.diagnosis) if best else None,
+        )
 
     def result(
         self, run_id: str, reason: str, elapsed_s: float, winner: SearchNode | None, path: Path | None

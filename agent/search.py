@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import events as ev
+from agent.crew import Crew
 from agent.errors import RunBusy, RunOver
-from agent.generator import GenerationFailed, Generator
+from agent.generator import Draft, GenerationFailed, Generator
 from agent.generators import make_generator
 from agent.judge import UNJUDGED_LIMIT, Executor, Judge, unavailable
 from agent.place import Place
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
 class Search:
     """One run. `executor` judges; `generator` and `place` replace what the settings name.
 
-    Every finished step is durable before the next one starts, so that a run that was killed, interrupted or
-    failed goes on with `Search.resume` as if nothing had happened.
+    `settings.concurrency` steps are under way at once, without a barrier; a worker still judges one candidate
+    at a time. Every finished step is durable, so that a run that was killed, interrupted or failed goes on
+    with `Search.resume` as if nothing had happened.
 
         result = Search(kb, executor, SearchSettings("softmax.py", steps=20)).run()
     """
@@ -131,8 +134,7 @@ class Search:
             )
         )
         try:
-            while (step := session.ask()) is not None:
-                self._step(session, judge, step)
+            self._steps(session, judge)
             winner = FinalVerification(session.store, judge, self._emit).choose(
                 session.run_id, session.progress
             )
@@ -148,19 +150,47 @@ class Search:
         self._emit(ev.Stopped(session.run_id, result.stop_reason, result.to_json()))
         return result
 
-    def _step(self, session: SearchSession, judge: Judge, step: Step) -> None:
-        try:
-            draft = self._generator.generate(step.request)
-        except GenerationFailed as failure:
-            session.tell(step, failure)
-            return
-        self._emit(ev.Generated(step.number, draft.hypothesis))
-        if not session.novel(step, draft):
-            session.tell(step, draft)
-            return
-        node = session.tell(step, draft, judge.verdict(draft.source))
-        if node is not None and session.progress.unjudged >= UNJUDGED_LIMIT:
-            raise unavailable(node.evaluation)
+    def _steps(self, session: SearchSession, judge: Judge) -> None:
+        """Ask, generate, judge and tell until nothing more is asked. The session stays in this thread.
+
+        Once something fails nothing new is begun; what is under way is told, as it may have been paid for.
+        """
+        crew = Crew(self._settings.concurrency)
+        underway: dict[int, Step] = {}
+        drafts: dict[int, Draft] = {}  # that are being judged
+        failure: Exception | None = None
+        while True:
+            try:
+                while failure is None and not crew.full and (step := session.ask()) is not None:
+                    underway[step.number] = step
+                    crew.start(step.number, partial(self._generator.generate, step.request))
+            except Exception as error:
+                failure = error
+            if not crew.busy:
+                break
+            number, outcome = crew.finished()
+            try:
+                step = underway[number]
+                if isinstance(outcome, Draft):
+                    self._emit(ev.Generated(number, outcome.hypothesis))
+                    if session.novel(step, outcome):
+                        drafts[number] = outcome
+                        crew.start(number, partial(judge.verdict, outcome.source))
+                        continue
+                    session.tell(step, outcome)
+                elif isinstance(outcome, GenerationFailed):
+                    session.tell(step, outcome)
+                elif isinstance(outcome, Exception):
+                    raise outcome
+                else:
+                    session.tell(step, drafts.pop(number), outcome)
+                    if session.progress.unjudged >= UNJUDGED_LIMIT:
+                        raise unavailable(outcome)
+                del underway[number]
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 def _ignore(_event: ev.SearchEvent) -> None:

@@ -16,7 +16,9 @@ class SearchSettings:
     `problem` is a path or problem spec, `generator` is `recipe` or `provider:model` (with `base_url` for an
     OpenAI-compatible server). `drafts` independent candidates come first. `budget_tokens` bounds each prompt.
     `step_timing_s` bounds the time spent measuring one candidate; the winner is measured longer. `threads` is
-    the number of CPU threads, None for all. Time limits are in seconds, memory in bytes.
+    the number of CPU threads, None for all. Time limits are in seconds, memory in bytes. `concurrency` steps
+    are under way at once; a run with one is reproducible from its seed. `max_tokens` counts prompts and
+    answers; `near_roofline` is the share, at most 1, of the nearest ceiling that is good enough.
     """
 
     problem: str
@@ -28,6 +30,10 @@ class SearchSettings:
     time_limit_s: float | None = None
     patience: int | None = None
     target_speedup: float | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    near_roofline: float | None = None
+    concurrency: int = 1
     drafts: int = 4
     seed: int = 0
     budget_tokens: int = 16_000
@@ -38,18 +44,34 @@ class SearchSettings:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        positive = ("steps", "budget_tokens", "step_timing_s", "build_limit_s", "run_limit_s", "memory_limit")
-        optional = ("time_limit_s", "patience", "target_speedup", "threads")
+        positive = (
+            "steps", "budget_tokens", "step_timing_s", "build_limit_s", "run_limit_s", "memory_limit",
+            "concurrency",
+        )  # fmt: skip
+        optional = (
+            "time_limit_s", "patience", "target_speedup", "threads", "max_tokens", "max_cost_usd",
+            "near_roofline",
+        )  # fmt: skip
         for name in positive + optional:
             value = getattr(self, name)
             if (value is None and name not in optional) or (value is not None and not value > 0):
                 raise SettingsInvalid(f"{name} must be greater than 0, not {value}")
+        if self.near_roofline is not None and self.near_roofline > 1:
+            raise SettingsInvalid(f"near_roofline is a share of 1, not {self.near_roofline:g}")
         if self.drafts < 1:
             raise SettingsInvalid(f"drafts must be at least 1, not {self.drafts}")
 
     @property
     def stop_rules(self) -> StopRules:
-        return StopRules(self.steps, self.time_limit_s, self.patience, self.target_speedup)
+        return StopRules(
+            steps=self.steps,
+            time_limit_s=self.time_limit_s,
+            patience=self.patience,
+            target_speedup=self.target_speedup,
+            tokens=self.max_tokens,
+            cost_usd=self.max_cost_usd,
+            near_roofline=self.near_roofline,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

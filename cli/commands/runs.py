@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     group.command(
         "export", epilog="Example: kernelevolve runs export RUN --format dpo --margin 0.2 --out pairs.jsonl"
     )(export)
+    group.command("replay", epilog="Example: kernelevolve runs replay last")(replay_run)
     app.add_typer(group, name="runs")
 
 
@@ -153,3 +154,25 @@ def report_run(
         emit({"run_id": run_id, "format": format.value, "path": path.resolve()})
     else:
         out().print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
+def replay_run(context: typer.Context, run: RunArgument, as_json: JsonFlag = False) -> None:
+    """Make every decision of a run again from its log, in the recorded order of completion.
+
+    Nothing is generated, judged or stored. Exit code 1: something does not follow from what went before it.
+    """
+    with open_runs(state_of(context)) as kb:
+        from agent.recorded import replay
+
+        report = replay(kb, run)
+    if as_json:
+        emit(report.to_json())
+    else:
+        for item in report.divergences:
+            line = f"step {item.step}: {item.what} is {item.recorded} in the log, {item.found} when replayed"
+            out().print(clean(line), markup=False, highlight=False, soft_wrap=True)
+        verdict = "differs from its log" if report.divergences else "follows from its log"
+        made = f"{report.asked} decisions made again, {report.told} results in order of completion"
+        out().print(f"run {report.run_id} {verdict}: {made}", markup=False, soft_wrap=True)
+    if report.divergences:
+        raise typer.Exit(1)

@@ -47,6 +47,20 @@ def search(
         int | None, typer.Option(min=1, help="Stop after so many steps without progress.")
     ] = None,
     target_speedup: Annotated[float | None, typer.Option(help="Stop at this speedup against eager.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many tokens of prompts and answers.")
+    ] = None,
+    max_cost: Annotated[
+        float | None, typer.Option(help="Stop after so many US dollars, as the provider's prices say.")
+    ] = None,
+    near_roofline: Annotated[
+        float | None,
+        typer.Option(help="Stop at this share (0 to 1) of what memory or arithmetic allows here."),
+    ] = None,
+    concurrency: Annotated[
+        int,
+        typer.Option(min=1, help="Steps under way at once; each device still judges one at a time."),
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Everything random in the search comes from it.")] = 0,
     budget_tokens: Annotated[int, typer.Option(min=500, help="Token budget of each prompt.")] = 16_000,
     resume: Annotated[
@@ -86,6 +100,10 @@ def search(
                     time_limit_s=time_limit,
                     patience=patience,
                     target_speedup=target_speedup,
+                    max_tokens=max_tokens,
+                    max_cost_usd=max_cost,
+                    near_roofline=near_roofline,
+                    concurrency=concurrency,
                     seed=seed,
                     budget_tokens=budget_tokens,
                 )

@@ -18,6 +18,7 @@ import search_stubs
 from search_stubs import PLACE, StubExecutor, StubGenerator, graph_of, open_kb, write_problem
 
 from agent import RunStore, Search, SearchSettings
+from agent.recorded import replay
 from kb.errors import QuotaExceeded
 
 # What a process has begun to do when its last moments are counted: making the run, a step, the verification.
@@ -79,6 +80,29 @@ def test_killed_again_and_again_and_resumed(tmp_path, policy):
         assert graph_of(kb, run.run_id) == expected
     repeated = sum(n - 1 for n in Counter(begun(log, "step")).values())
     assert repeated <= len(MOMENTS)
+
+
+def test_killed_with_several_steps_under_way(tmp_path):
+    problem = str(write_problem(tmp_path))
+    settings = SearchSettings(problem, policy="evolutionary", steps=60, seed=3, concurrency=3)
+    home, log = tmp_path / "home", tmp_path / "log"
+    rng = random.Random(time.time_ns())
+    told: list[int] = []
+    for _ in range(4):
+        kill_at("step", start(home, log, settings), log, rng.uniform(0, 0.12))
+        with open_kb(home) as kb:
+            run = RunStore(kb).load("last")
+            now = [e.payload["step"] for e in run.events if e.kind == "step"]
+        assert now[: len(told)] == told
+        told = now
+    assert start(home, log, settings).wait(timeout=120) == 0
+    with open_kb(home) as kb:
+        run = RunStore(kb).load("last")
+        assert replay(kb, "last").divergences == ()
+    events = [(e.kind, e.payload["step"]) for e in run.events if e.kind in ("asked", "step")]
+    assert sorted(events) == sorted((kind, n) for kind in ("asked", "step") for n in range(1, 61))
+    assert run.info.state == "finished"
+    assert sum(n - 1 for n in Counter(begun(log, "step")).values()) <= 4 * 3
 
 
 def test_a_quota_stops_before_the_next_step_and_more_room_goes_on(tmp_path):

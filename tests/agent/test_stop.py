@@ -24,5 +24,24 @@ def test_rules(progress, reason):
     assert found is None if reason is None else found.startswith(reason)
 
 
+BUDGETS = StopRules(steps=10, tokens=1000, cost_usd=0.5, near_roofline=0.8)
+
+
+@pytest.mark.parametrize(
+    ("progress", "reason"),
+    [
+        (Progress(9, 1.0, 1.9, 3, 999, 0.49, 0.79), None),
+        (Progress(9, 1.0, None, 3), None),
+        (Progress(5, 1.0, 1.0, 4, tokens=1000), "tokens: 1,000 of 1,000"),
+        (Progress(5, 1.0, 1.0, 4, cost_usd=0.5), "cost: $0.50 of $0.5"),
+        (Progress(1, 1.0, None, 1, cost_usd=None), "cost: a step has no known price"),
+        (Progress(1, 1.0, 3.0, 1, 2000, None, 0.8), "near_roofline: 80% of what"),
+    ],
+)
+def test_budgets(progress, reason):
+    found = BUDGETS.check(progress)
+    assert found is None if reason is None else found.startswith(reason)
+
+
 def test_rules_that_are_not_set_never_fire():
-    assert StopRules(steps=10**9).check(Progress(10**6, 1e9, 1e9, 10**6)) is None
+    assert StopRules(steps=10**9).check(Progress(10**6, 1e9, 1e9, 10**6, 10**9, None, 2.0)) is None

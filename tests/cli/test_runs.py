@@ -53,7 +53,32 @@ def test_report_lies_beside_the_run_by_default(cli: Any, stored_run: str, home: 
     assert (home / "runs" / stored_run / "report.html").is_file()
 
 
-@pytest.mark.parametrize("command", ["show", "report"])
+def test_replay_makes_the_decisions_again(cli: Any, home: Path, tmp_path: Path) -> None:
+    from agent.settings import SearchSettings
+    from agent.store import RunStore
+    from kb import KnowledgeBase, Settings
+
+    decisions = [
+        {"step": 1, "parent_id": None, "memory": "none", "selected": "independent draft", "pending": []},
+        {"step": 2, "parent_id": None, "memory": "none", "selected": "independent draft", "pending": [1]},
+    ]
+    with KnowledgeBase.open(Settings()) as kb:
+        store = RunStore(kb)
+        store.create("run-x", "p", "the problem", {"eager_ms": None}, SearchSettings(problem="p.py"))
+        for seq, payload in enumerate(decisions):
+            store.ask("run-x", seq, seq + 1, payload)
+        store.release("run-x")
+    result = cli("runs", "replay", "run-x", "--json")
+    assert (result.code, result.json["asked"], result.json["divergences"]) == (0, 2, [])
+    assert "follows from its log: 2 decisions" in cli("runs", "replay", "run-x").out
+    with KnowledgeBase.open(Settings()) as kb:
+        RunStore(kb).ask("run-x", 2, 3, {**decisions[1], "step": 3, "selected": "a whim", "pending": [1, 2]})
+    result = cli("runs", "replay", "run-x")
+    assert result.code == 1
+    assert "step 3: selection is" in result.out
+
+
+@pytest.mark.parametrize("command", ["show", "report", "replay"])
 def test_unknown_run(cli: Any, stored_run: str, command: str) -> None:
     result = cli("runs", command, "nope", "--json")
     assert result.code == 2

@@ -1,0 +1,83 @@
+"""Does a recorded run follow from its own log? Every decision is made again, in the recorded order."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.policies import Selection, load_policy
+from agent.progress import RunProgress
+from agent.rows import StoredEvent, StoredRun
+from agent.step import step_seed
+from agent.store import RunStore
+
+if TYPE_CHECKING:
+    from kb import KnowledgeBase
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """At event `seq` the log says `recorded`, and what went before leads to `found`."""
+
+    seq: int
+    step: int
+    what: str
+    recorded: Any
+    found: Any
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """`asked` decisions were made again and `told` results accounted for, in order of completion."""
+
+    run_id: str
+    asked: int
+    told: int
+    divergences: tuple[Divergence, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def replay(kb: KnowledgeBase, run_id: str) -> ReplayReport:
+    """Make every decision of a run again from its events alone: no model, no judge, nothing is stored.
+
+    Raises RunNotFound.
+    """
+    stored = RunStore(kb).load(run_id)
+    progress = RunProgress(load_policy(stored.settings.policy, stored.settings.drafts))
+    progress.graph.add(stored.graph.root)
+    found: list[Divergence] = []
+    asked = 0
+    for event in stored.events:
+        if event.kind == "asked":
+            asked += 1
+            found += _decide(progress, stored, event)
+        progress.apply(event, stored.graph)
+    info, last = stored.info, stored.events[-1].seq if stored.events else 0
+    for what, recorded, computed in (
+        ("steps", info.steps, progress.steps),
+        ("tokens", info.tokens, progress.tokens),
+        ("cost_usd", info.cost_usd, progress.cost_usd or 0.0),
+    ):
+        if recorded != computed:
+            found.append(Divergence(last, progress.last_step, what, recorded, computed))
+    return ReplayReport(info.run_id, asked, progress.steps, tuple(found))
+
+
+def _decide(progress: RunProgress, stored: StoredRun, event: StoredEvent) -> list[Divergence]:
+    payload = event.payload
+    step = payload["step"]
+    rng = random.Random(step_seed(stored.settings, step, "policy"))
+    chosen = progress.policy.ask(progress.graph, rng, tuple(progress.pending.values()))
+    pairs = [
+        ("step", step, progress.last_step + 1),
+        ("pending", payload["pending"], list(progress.pending)),
+        ("selection", Selection.from_json(payload).to_json(), chosen.to_json() if chosen else None),
+    ]
+    return [
+        Divergence(event.seq, step, what, recorded, computed)
+        for what, recorded, computed in pairs
+        if recorded != computed
+    ]
