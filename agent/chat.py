@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agent.generator import Draft, GenerationFailed, GenerationRequest
+from agent.ideas import parse_ideas
 from agent.parsing import Unparseable, parse_answer
 from kb.errors import ModelError
 
@@ -18,6 +19,9 @@ _SYSTEM = "You are an expert in high-performance computing. You write correct, f
 _REPAIR = (
     "That answer could not be used: {problem}. Answer again: the HYPOTHESIS line, then one complete Python "
     "file that defines class ModelNew, in a single fenced block, and nothing after it."
+)
+_REPAIR_IDEAS = (
+    "That answer could not be used: {problem}. Answer again, one line for each idea, each begins with IDEA:."
 )
 
 
@@ -39,24 +43,25 @@ class ChatGenerator:
 
         messages: list[BaseMessage] = [SystemMessage(_SYSTEM), HumanMessage(request.prompt.prompt)]
         replies = [self._model.ask(messages)]
+        wanted, repair = ("ideas", _REPAIR_IDEAS) if request.want_ideas else ("file", _REPAIR)
         try:
-            return _draft(replies)
+            return _draft(replies, request.want_ideas)
         except Unparseable as problem:
             messages += [
                 AIMessage(replies[0].text or "(empty)"),
-                HumanMessage(_REPAIR.format(problem=problem)),
+                HumanMessage(repair.format(problem=problem)),
             ]
         try:
             replies.append(self._model.ask(messages))
         except ModelError as error:  # the first answer is paid for, and the next step will meet the error
-            raise _failure(f"no usable file, and the request for one failed: {error}", replies) from error
+            raise _failure(f"no usable {wanted}, and the request for one failed: {error}", replies) from error
         try:
-            return _draft(replies)
+            return _draft(replies, request.want_ideas)
         except Unparseable as problem:
-            raise _failure(f"no usable file in two answers: {problem}", replies) from problem
+            raise _failure(f"no usable {wanted} in two answers: {problem}", replies) from problem
 
 
-def _draft(replies: Sequence[Reply]) -> Draft:
+def _draft(replies: Sequence[Reply], want_ideas: int) -> Draft:
     reply = replies[-1]
     if reply.finish == "refusal":
         raise _failure(
@@ -64,11 +69,13 @@ def _draft(replies: Sequence[Reply]) -> Draft:
         )
     if not reply.text.strip():
         raise Unparseable("the answer was empty")
-    parsed = parse_answer(reply.text, truncated=reply.finish == "length")
+    ideas = parse_ideas(reply.text, want_ideas) if want_ideas else ()
+    parsed = None if ideas else parse_answer(reply.text, truncated=reply.finish == "length")
     tokens_in, tokens_out, cost = _usage(replies)
     return Draft(
-        source=parsed.source,
-        hypothesis=parsed.hypothesis,
+        source=parsed.source if parsed else "",
+        hypothesis=parsed.hypothesis if parsed else "",
+        ideas=ideas,
         tokens_in=tokens_in,
         tokens_out=tokens_out,
         cost_usd=cost,

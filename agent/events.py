@@ -71,6 +71,15 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Ideas:
+    """A step that named optimisations in words, to be implemented by later ones."""
+
+    step: int
+    ideas: tuple[str, ...]
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
 class Verifying:
     """The winner is measured again, longer."""
 
@@ -86,4 +95,6 @@ class Stopped:
     result: dict[str, Any]
 
 
-SearchEvent = RunStarted | StepStarted | PromptReady | Generated | Evaluated | Skipped | Verifying | Stopped
+SearchEvent = (
+    RunStarted | StepStarted | PromptReady | Generated | Evaluated | Skipped | Ideas | Verifying | Stopped
+)

@@ -26,7 +26,9 @@ class GenerationRequest:
     """One step: the prompt, the parent and everything random that the step may use (`seed`).
 
     `tried` holds the digests of what the run already has, so that a generator can avoid it:
-    `agent.novelty.program_digest(source)` and, for nodes with a genome, `genome_digest(genome)`.
+    `agent.novelty.program_digest(source)` and, for nodes with a genome, `genome_digest(genome)`. With
+    `want_ideas`, so many optimisations are wanted in words (`Draft.ideas`) and no candidate; `idea` is one to
+    implement.
     """
 
     prompt: PromptRecord
@@ -37,6 +39,8 @@ class GenerationRequest:
     step: int
     seed: int
     tried: frozenset[str] = frozenset()
+    want_ideas: int = 0
+    idea: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,8 @@ class Draft:
 
     `hypothesis` says what changes, why and the predicted effect; `compiler_made` marks code that is the
     compiler's own, so that parity with it is never counted as a win. `used` names the chunk and skill ids
-    that shaped the candidate. `cost_usd` is None where the provider reports no price.
+    that shaped the candidate. `cost_usd` is None where the provider reports no price. `ideas` answers a
+    request for ideas, and then `source` is empty.
     """
 
     source: str
@@ -58,6 +63,7 @@ class Draft:
     cost_usd: float | None = 0.0
     raw: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
+    ideas: tuple[str, ...] = ()
 
 
 class GenerationFailed(Exception):

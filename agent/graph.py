@@ -78,6 +78,7 @@ class SearchGraph:
         self._nodes: dict[str, SearchNode] = {}
         self._children: dict[str, list[str]] = {}
         self._root_id: str | None = None
+        self._best: SearchNode | None = None
 
     def add(self, node: SearchNode) -> None:
         """Append a node. Raises ValueError for a duplicate, an unknown parent or a second root."""
@@ -93,12 +94,21 @@ class SearchGraph:
             self._children[node.parent_id].append(node.node_id)
         self._nodes[node.node_id] = node
         self._children[node.node_id] = []
+        self._rise(node)
 
     def put(self, node: SearchNode) -> None:
         """Replace a node that is in the graph, after a later look at it; the structure stays."""
         if self._nodes[node.node_id].parent_id != node.parent_id:
             raise ValueError(f"node {node.node_id} cannot change its parent")
         self._nodes[node.node_id] = node
+        if self._best is not None and self._best.node_id == node.node_id:
+            self._best = max((n for n in self if n.correct), key=standing, default=None)
+        else:
+            self._rise(node)
+
+    def _rise(self, node: SearchNode) -> None:
+        if node.correct and (self._best is None or standing(node) > standing(self._best)):
+            self._best = node
 
     @property
     def root(self) -> SearchNode:
@@ -143,8 +153,8 @@ class SearchGraph:
         return sorted((node for node in self if node.correct), key=standing, reverse=True)
 
     def best(self) -> SearchNode | None:
-        """The first of the ranking."""
-        return max((node for node in self if node.correct), key=standing, default=None)
+        """The first of the ranking, known without looking through the graph."""
+        return self._best
 
 
 def standing(node: SearchNode) -> tuple[float, ...]:

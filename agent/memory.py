@@ -37,13 +37,17 @@ def failed_attempts(
     if memory == "none":
         return []
     parent = graph.root if parent_id is None else graph.node(parent_id)
-    attempts = [_attempt(node, parent) for node in graph.children(parent.node_id) if _failed(node, parent)]
-    attempts += [
-        {k: event.get(k, "") for k in ("step", "outcome", "hypothesis", "error", "local_only")}
-        for event in skipped
-        if event["parent_id"] == parent_id and event["outcome"] != "exhausted"
-    ]
-    if memory == "lineage":
+    attempts: list[dict[str, Any]] = []
+    if memory in ("siblings", "both"):
+        attempts += [
+            _attempt(node, parent) for node in graph.children(parent.node_id) if _failed(node, parent)
+        ]
+        attempts += [
+            {k: event.get(k, "") for k in ("step", "outcome", "hypothesis", "error", "local_only")}
+            for event in skipped
+            if event["parent_id"] == parent_id and event["outcome"] != "exhausted"
+        ]
+    if memory in ("lineage", "both"):
         lineage = [node for node in graph.lineage(parent.node_id) if not node.is_root and not node.correct]
         attempts += [_attempt(node, parent) for node in lineage]
     return sorted(attempts, key=lambda attempt: int(attempt["step"]))[-_LIMIT:]

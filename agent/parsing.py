@@ -34,7 +34,7 @@ def parse_answer(text: str, *, truncated: bool = False) -> Parsed:
 
     An unclosed fence counts only when the answer was not cut off. Raises Unparseable.
     """
-    text = _THINKING.sub("", text)
+    text = without_thinking(text)
     blocks = [block for block in _blocks(text) if block.closed or not truncated]
     candidates = [block.text for block in blocks]
     if not candidates and not truncated:
@@ -58,6 +58,11 @@ def parse_answer(text: str, *, truncated: bool = False) -> Parsed:
     if truncated:
         problem = "the answer was cut off before the file was complete"
     raise Unparseable(problem or f"no fenced Python file that defines class {CLASS}")
+
+
+def without_thinking(text: str) -> str:
+    """An answer without what a reasoning model thought before it."""
+    return _THINKING.sub("", text)
 
 
 def _hypothesis(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from agent.diagnose import roofline_share
 from agent.graph import SearchGraph, SearchNode, standing
 from agent.judge import unjudged
-from agent.policies import Policy, Selection
+from agent.policies import Outcome, Policy, Selection
 from agent.rows import StoredEvent, StoredRun
 from agent.settings import BestResult, SearchResult
 from agent.stop import Progress
@@ -58,16 +58,18 @@ class RunProgress:
         self.steps += 1
         self.elapsed_s = float(payload["elapsed_s"])
         self.tried.update(payload.get("tried", ()))
-        if node is None:
+        if node is None and payload["outcome"] != "ideas":
             self.skipped.append(payload)
-        else:
+        elif node is not None:
             self.graph.add(node)
             lost = unjudged(node.status, node.evaluation.get("flags") or ())
             self.unjudged = self.unjudged + 1 if lost else 0
             self.by_digest[node.digest] = node.node_id
         self.since_best = 0 if best_id != self.best_id else self.since_best + 1
         self.best_id = best_id
-        self.policy.tell(Selection.from_json(payload), node, payload["outcome"] == "exhausted")
+        # The policy is told last, when the graph has the node.
+        outcome = Outcome(node, tuple(payload.get("ideas", ())), payload["outcome"] == "exhausted")
+        self.policy.tell(Selection.from_json(payload), outcome)
 
     def apply(self, event: StoredEvent, graph: SearchGraph) -> None:
         """What a stored event did; `graph` has the node that it is about."""

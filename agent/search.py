@@ -172,7 +172,8 @@ class Search:
             try:
                 step = underway[number]
                 if isinstance(outcome, Draft):
-                    self._emit(ev.Generated(number, outcome.hypothesis))
+                    if not outcome.ideas:
+                        self._emit(ev.Generated(number, outcome.hypothesis))
                     if session.novel(step, outcome):
                         drafts[number] = outcome
                         crew.start(number, partial(judge.verdict, outcome.source))

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agent import events as ev
+from agent.behaviour import behaviour
 from agent.diagnose import diagnose_evaluation
 from agent.errors import RunOver, StepNotPending
 from agent.generator import Draft, Exhausted, GenerationFailed
@@ -224,8 +225,10 @@ class SearchSession:
     def novel(self, step: Step, draft: Draft) -> bool:
         """Whether the draft needs to be judged: neither the run nor another pending step has this program.
 
-        A draft that is not novel is told without an evaluation.
+        A draft that is not novel is told without an evaluation, and so are ideas in words.
         """
+        if draft.ideas:
+            return False
         digest = program_digest(draft.source)
         taken = self._twin(digest, step.number)
         if taken is None:
@@ -260,7 +263,9 @@ class SearchSession:
             "prompt_withheld": step.prompt.withheld,
             "local_only": step.prompt.local_only,
         }
-        if isinstance(made, Draft):
+        if isinstance(made, Draft) and made.ideas:
+            node, outcome = None, {**self._answer(made), "outcome": "ideas", "ideas": list(made.ideas)}
+        elif isinstance(made, Draft):
             node, outcome = self._judged(step, made, evaluation)
         else:
             node, outcome = None, self._failed(made)
@@ -275,12 +280,22 @@ class SearchSession:
         progress.seq += 1
         del self._issued[step.number]
         self._digests = {d: n for d, n in self._digests.items() if n != step.number}
-        if node is None:
+        if payload["outcome"] == "ideas":
+            self._emit(ev.Ideas(step.number, tuple(payload["ideas"]), payload["elapsed_s"]))
+        elif node is None:
             self._emit(ev.Skipped(step.number, payload["outcome"], payload["error"], payload["elapsed_s"]))
         else:
             is_best = progress.best_id != before
             self._emit(ev.Evaluated(step.number, node, is_best, progress.best, payload["elapsed_s"]))
         return node
+
+    def _answer(self, draft: Draft) -> dict[str, Any]:
+        return {
+            "raw_sha": self._kb.blobs.put(draft.raw) if draft.raw else "",
+            "used": list(draft.used),
+            "tokens": draft.tokens_in + draft.tokens_out,
+            "cost_usd": draft.cost_usd,
+        }
 
     def _failed(self, failure: GenerationFailed) -> dict[str, Any]:
         return {
@@ -297,13 +312,10 @@ class SearchSession:
         """The node and its part of the step's event; no node for a program the run already has."""
         digest = program_digest(draft.source)
         outcome: dict[str, Any] = {
+            **self._answer(draft),
             "outcome": "evaluated",
             "hypothesis": draft.hypothesis,
             "tried": [digest, *([genome_digest(draft.genome)] if draft.genome is not None else [])],
-            "raw_sha": self._kb.blobs.put(draft.raw) if draft.raw else "",
-            "used": list(draft.used),
-            "tokens": draft.tokens_in + draft.tokens_out,
-            "cost_usd": draft.cost_usd,
         }
         twin = self._twin(digest, step.number)
         if twin is not None:
@@ -325,7 +337,11 @@ class SearchSession:
             prompt_sha=prompt.digest,
             compiler_made=draft.compiler_made,
             diagnosis=diagnose_evaluation(verdict, self._facts_json, self._place.ceilings),
-            notes={**draft.notes, "local_only": True} if prompt.local_only else draft.notes,
+            notes={
+                **draft.notes,
+                "behaviour": behaviour(draft.source),
+                **({"local_only": True} if prompt.local_only else {}),
+            },
         )
         return judged(node, verdict), {**outcome, "node_id": node.node_id}
 

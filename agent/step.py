@@ -83,6 +83,8 @@ class StepWriter:
             budget_tokens=self._settings.budget_tokens,
             step=number,
             hosted=self._hosted,
+            want_ideas=selection.want_ideas,
+            idea=selection.idea,
         )
         return Asked(number, selection, parent, request, frozenset(progress.tried))
 
@@ -109,6 +111,8 @@ class StepWriter:
             step=asked.number,
             seed=step_seed(self._settings, asked.number, "generator"),
             tried=asked.tried,
+            want_ideas=asked.selection.want_ideas,
+            idea=asked.selection.idea,
         )
         return Step(asked.number, asked.selection, parent, prompt, request)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-    from agent.events import Evaluated, RunStarted, SearchEvent, Skipped
+    from agent.events import Evaluated, Ideas, RunStarted, SearchEvent, Skipped
 
 
 class SearchProgress:
@@ -90,6 +90,10 @@ class SearchProgress:
     def _on_skipped(self, event: Skipped) -> None:
         self._done += 1
         self._step_line(event.step, event.outcome, event.reason, event.elapsed_s)
+
+    def _on_ideas(self, event: Ideas) -> None:
+        self._done += 1
+        self._step_line(event.step, f"{len(event.ideas)} ideas", " · ".join(event.ideas), event.elapsed_s)
 
     def _on_verifying(self, event: Any) -> None:
         message = f"measuring the winner (step {event.node.step}) again, longer and against torch.compile"

@@ -15,7 +15,8 @@ class PromptRequest:
     `log`. `diagnosis` has `bottleneck`, `evidence`, `actions`, and `error` for failures. `failed` lists
     earlier attempts, oldest first: `step`, `outcome`, `hypothesis`, `error`. `local_only` marks a parent or
     an attempt that was shaped by local-only passages. `hosted` is True when the prompt may leave this
-    machine, which is assumed unless the caller knows better.
+    machine, which is assumed unless the caller knows better. With `want_ideas`, the prompt asks for so many
+    optimisations in words and for no candidate; `idea` is the one that the step implements.
     """
 
     problem_source: str
@@ -28,3 +29,5 @@ class PromptRequest:
     budget_tokens: int = 16_000
     step: int = 0
     hosted: bool = True
+    want_ideas: int = 0
+    idea: str = ""

@@ -187,6 +187,8 @@ def _render(request: PromptRequest, pieces: Sequence[Piece]) -> dict[str, str]:
         "target": request.target,
         "target_lines": target_lines(request.target_facts),
         "languages": request.target_facts.get("languages") or (),
+        "want_ideas": request.want_ideas,
+        "idea": one_line(request.idea, 600),
         "parent": request.parent,
         "parent_summary": parent_summary(request.parent) if request.parent else "",
         "diagnosis": diagnosis,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from agent.policies.base import Memory, Policy, Selection, list_policies, load_policy
+from agent.policies.base import Memory, Outcome, Policy, Selection, list_policies, load_policy
 
-__all__ = ["Memory", "Policy", "Selection", "list_policies", "load_policy"]
+__all__ = ["Memory", "Outcome", "Policy", "Selection", "list_policies", "load_policy"]

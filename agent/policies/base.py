@@ -1,4 +1,4 @@
-"""The ask/tell interface of a selection policy and what the built-in policies share."""
+"""The ask/tell interface of a selection policy."""
 
 from __future__ import annotations
 
@@ -13,38 +13,74 @@ from agent.graph import SearchGraph, SearchNode
 
 GROUP = "kernelevolve.policies"
 
-# After so many steps in a row that led to no candidate, a parent (or the root) is left alone.
-EMPTY_LIMIT = 3
-
-Memory = Literal["none", "siblings", "lineage"]
+# What the prompt may tell of earlier attempts: nothing (a clean slate), the parent's other children, what led
+# to the parent, or both.
+Memory = Literal["none", "siblings", "lineage", "both"]
 
 
 @dataclass(frozen=True)
 class Selection:
     """What to do next: expand `parent_id`, or draft from the specification when it is None.
 
-    `memory` says what the prompt may tell of earlier attempts: nothing (an independent draft), the parent's
-    other children, or those and the failures along the parent's lineage. `reason` is shown to people.
+    `memory` is the operator that decides what the prompt tells of earlier attempts; `reason` is shown to
+    people. `group` is the policy's own label of what the step belongs to (an island, a level, a round).
+    With `want_ideas`, the generator is asked for so many optimisations in words, and for no candidate; `idea`
+    is one of those, to be implemented. All of it is stored with the step.
     """
 
     parent_id: str | None
     memory: Memory
     reason: str
+    group: int | None = None
+    want_ideas: int = 0
+    idea: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Its part of the step's event."""
-        return {"parent_id": self.parent_id, "memory": self.memory, "selected": self.reason}
+        data: dict[str, Any] = {
+            "parent_id": self.parent_id,
+            "memory": self.memory,
+            "selected": self.reason,
+        }
+        if self.group is not None:
+            data["group"] = self.group
+        if self.want_ideas:
+            data["want_ideas"] = self.want_ideas
+        if self.idea:
+            data["idea"] = self.idea
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Selection:
         """The selection of a step's event."""
-        return cls(data["parent_id"], data["memory"], data["selected"])
+        return cls(
+            data["parent_id"],
+            data["memory"],
+            data["selected"],
+            data.get("group"),
+            data.get("want_ideas", 0),
+            data.get("idea", ""),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a selection: a judged node, ideas in words, or neither.
+
+    `exhausted`: its parent (drafting, where that is None) has nothing more to give.
+    """
+
+    node: SearchNode | None = None
+    ideas: tuple[str, ...] = ()
+    exhausted: bool = False
 
 
 class Policy(Protocol):
-    """A policy's state must depend only on what it was told: a resumed run tells it the same again.
+    """Chooses what is done next. Constructed with the number of independent drafts that come first.
 
-    Everything random in `ask` comes from `rng`, which is derived from the run's seed and the step.
+    `ask` changes nothing that matters: a policy's state follows from what it was told, so that a resumed run
+    tells it the same again, in the same order. Everything random in `ask` comes from `rng`, which is derived
+    from the run's seed and the step.
     """
 
     name: str
@@ -58,54 +94,9 @@ class Policy(Protocol):
         """
         ...
 
-    def tell(self, selection: Selection, node: SearchNode | None, exhausted: bool = False) -> None:
-        """What came of a selection: a judged node or none; `exhausted`: its parent has no more to give."""
+    def tell(self, selection: Selection, outcome: Outcome) -> None:
+        """What came of a selection, in order of completion. The graph has the node already."""
         ...
-
-
-class Attempts:
-    """Book-keeping of drafts, fruitless steps and exhausted parents."""
-
-    def __init__(self, drafts: int) -> None:
-        self._drafts_left = drafts
-        self._empty: dict[str | None, int] = {}
-        self._closed: set[str | None] = set()
-
-    def tell(self, selection: Selection, node: SearchNode | None, exhausted: bool) -> None:
-        parent = selection.parent_id
-        if parent is None:
-            self._drafts_left -= 1
-        self._empty[parent] = 0 if node else self._empty.get(parent, 0) + 1
-        if exhausted or self._empty[parent] >= EMPTY_LIMIT:
-            self._closed.add(parent)
-
-    def drafting(self, pending: Sequence[Selection]) -> bool:
-        """The first phase: independent drafts, those under way included."""
-        waiting = sum(selection.parent_id is None for selection in pending)
-        return self._drafts_left > waiting and self.open(None)
-
-    def open(self, parent_id: str | None) -> bool:
-        return parent_id not in self._closed
-
-
-_REPAIRABLE = ("compiled", "incorrect", "runtime_error", "timeout", "compile_error", "rejected")
-
-
-def repair_or_draft(graph: SearchGraph, attempts: Attempts, rng: random.Random) -> Selection | None:
-    """What to do while nothing is correct: repair the most promising failure, or draft afresh.
-
-    Failures with the fewest attempts come first, then those that got furthest, then the latest.
-    """
-    failed = [n for n in graph.candidates() if n.status in _REPAIRABLE and attempts.open(n.node_id)]
-    can_draft = attempts.open(None)
-    if failed and not (can_draft and rng.random() < 0.5):
-        node = min(
-            failed, key=lambda n: (len(graph.children(n.node_id)), _REPAIRABLE.index(n.status), -n.step)
-        )
-        return Selection(node.node_id, "lineage", f"nothing is correct yet: repair step {node.step}")
-    if can_draft:
-        return Selection(None, "siblings", "nothing is correct yet: another draft")
-    return None
 
 
 def list_policies() -> dict[str, str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import islice
 
-from agent.graph import SearchGraph, SearchNode
-from agent.policies.base import Attempts, Selection, repair_or_draft
+from agent.graph import SearchGraph
+from agent.policies.base import Outcome, Selection
+from agent.policies.ledger import Ledger
 
 # How often the runner-up is expanded although the best still has something to offer.
 _RUNNER_UP = 0.15
@@ -18,20 +20,20 @@ class Greedy:
     name = "greedy"
 
     def __init__(self, drafts: int) -> None:
-        self._attempts = Attempts(drafts)
+        self._ledger = Ledger(drafts)
 
     def ask(
         self, graph: SearchGraph, rng: random.Random, pending: Sequence[Selection] = ()
     ) -> Selection | None:
-        if self._attempts.drafting(pending):
+        flight = self._ledger.in_flight(pending)
+        if self._ledger.drafting(flight):
             return Selection(None, "none", "independent draft")
-        ranked = [n for n in graph if n.correct and self._attempts.open(n.node_id)]
-        ranked.sort(key=lambda node: node.rank, reverse=True)
-        if not ranked:
-            return repair_or_draft(graph, self._attempts, rng)
-        if len(ranked) > 1 and rng.random() < _RUNNER_UP:
-            return Selection(ranked[1].node_id, "lineage", f"second best: step {ranked[1].step}")
-        return Selection(ranked[0].node_id, "lineage", f"best: step {ranked[0].step}")
+        best = list(islice(self._ledger.fertile(graph, flight), 2))
+        if not best:
+            return self._ledger.rescue(graph, rng, flight)
+        if len(best) > 1 and rng.random() < _RUNNER_UP:
+            return Selection(best[1].node_id, "both", f"second best: step {best[1].step}")
+        return Selection(best[0].node_id, "both", f"best: step {best[0].step}")
 
-    def tell(self, selection: Selection, node: SearchNode | None, exhausted: bool = False) -> None:
-        self._attempts.tell(selection, node, exhausted)
+    def tell(self, selection: Selection, outcome: Outcome) -> None:
+        self._ledger.tell(selection, outcome)

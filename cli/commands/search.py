@@ -40,7 +40,16 @@ def search(
     base_url: Annotated[
         str | None, typer.Option(help="Address of an OpenAI-compatible server for provider:model.")
     ] = None,
-    policy: Annotated[str, typer.Option(help="How parents are picked: greedy or evolutionary.")] = "greedy",
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="How parents are picked: greedy, beam, mcts, evolutionary, idea-first, linear, one-shot."
+        ),
+    ] = "greedy",
+    drafts: Annotated[
+        int,
+        typer.Option(min=1, help="Independent drafts that come first; with idea-first, ideas of a round."),
+    ] = 4,
     steps: Annotated[int, typer.Option(min=1, help="Stop after so many candidates.")] = 30,
     time_limit: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
     patience: Annotated[
@@ -94,6 +103,7 @@ def search(
                     problem=str(problem),
                     target=target,
                     policy=policy,
+                    drafts=drafts,
                     generator=generator,
                     base_url=base_url,
                     steps=steps,

@@ -38,6 +38,14 @@ def test_of_equals_the_earlier_is_best():
     assert graph(node("n1", "n0", 2.0), node("n2", "n0", 2.0)).best().node_id == "n1"
 
 
+def test_a_later_look_may_change_which_is_best():
+    g = graph(node("n1", "n0", 1.0), node("n2", "n0", 2.0), node("n3", "n2"))
+    g.put(node("n2", "n0"))
+    assert g.best().node_id == "n1"
+    g.put(node("n3", "n2", 3.0))
+    assert g.best().node_id == "n3"
+
+
 @pytest.mark.parametrize("bad", [node("n1", "n0", 1.0), node("n2", "n9"), node("n7", None)])
 def test_what_does_not_fit_is_refused(bad):
     with pytest.raises(ValueError, match="node"):
