@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agent.graph import SearchGraph
 from agent.ideas import pick_diverse
-from agent.policies.base import Outcome, Selection
+from agent.policies.base import Memory, Outcome, Selection
 from agent.policies.ledger import REPAIRABLE, Order, best_first
 
 _ASKED = 2  # ideas that are asked for, for each that is implemented
@@ -67,7 +67,7 @@ class IdeaFirst:
             if seed is None
             else f"ideas for the fastest: step {graph.node(seed).step}"
         )
-        memory = "both" if self._rounds else "none"
+        memory: Memory = "both" if self._rounds else "none"
         return Selection(seed, memory, reason, len(self._rounds), want_ideas=_ASKED * self._branches)
 
     def _implement(self, graph: SearchGraph, number: int, branch: _Branch) -> Selection:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from agent.graph import SearchGraph
-from agent.policies.base import Outcome, Selection
+from agent.policies.base import Memory, Outcome, Selection
 from agent.policies.ledger import REPAIRABLE, Ledger
 
 # Weight of exploration, for values between 0 and 1.
@@ -63,7 +63,7 @@ class Mcts:
     def _expand(self, graph: SearchGraph, at: str | None, visits: int) -> Selection:
         if at is None:
             return Selection(None, "siblings", f"UCT: another draft after {visits} visits")
-        memory = "both" if self._width[at] else "lineage"
+        memory: Memory = "both" if self._width[at] else "lineage"
         return Selection(at, memory, f"UCT: step {graph.node(at).step} after {visits} visits")
 
     def _bound(self, child: str, parent_visits: int, virtual: int) -> float:

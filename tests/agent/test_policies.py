@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import runpy
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from policy_world import World
@@ -14,6 +16,7 @@ from agent.graph import SearchGraph, SearchNode
 from agent.policies import Outcome, Selection, list_policies, load_policy
 
 EXPANDING = ["greedy", "beam", "mcts", "evolutionary", "linear"]
+EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
 POLICIES = [*EXPANDING, "idea-first", "one-shot"]
 # One chain, or one question, at a time.
 WAITING = {"linear", "idea-first"}
@@ -206,3 +209,26 @@ def test_policies_are_found_by_name():
     with pytest.raises(SettingsInvalid, match="unknown policy 'nope'") as caught:
         load_policy("nope", 1)
     assert "greedy" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", [*POLICIES])
+def test_the_example_drives_every_policy_by_hand(name, capsys):
+    runpy.run_path(str(EXAMPLES / "by_hand.py"))["main"](name)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 20
+    assert lines[-1].startswith("best: ")
+
+
+def test_the_example_of_a_policy_of_ones_own(monkeypatch):
+    patient = runpy.run_path(str(EXAMPLES / "patient.py"))["Patient"]
+    monkeypatch.setattr("policy_world.load_policy", lambda _, drafts: patient(drafts))
+    world = World("patient", drafts=2)
+    world.drafted(1.0, 2.0)
+    parents = []
+    for number in range(4):
+        parents.append(world.ask(number).parent_id)
+        world.tell(world.ask(number), 3.0 + number)
+    assert parents == ["n2", "n3", "n4", "n5"]
+    flying = (Selection("n6", "siblings", ""),)
+    assert [world.ask(0).parent_id, world.ask(0, flying).parent_id] == ["n6", "n1"]
+    assert world.rebuilt().ask(world.graph, random.Random(0), flying) == world.ask(0, flying)
