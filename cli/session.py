@@ -47,9 +47,10 @@ def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
     with KnowledgeBase.open(state.settings()) as kb:
         from ingest import ingest_library
 
-        with ingest_progress("reading the curated library") as callback:
-            result = ingest_library(kb, progress=callback)
-        report_failures(result)
+        if kb.serving.answering is not None:  # else it waits until the next model serves
+            with ingest_progress("reading the curated library") as callback:
+                result = ingest_library(kb, progress=callback)
+            report_failures(result)
         keep_reembedding(kb)
         yield kb
 

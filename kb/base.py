@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kb.blobs import BlobStore
 from kb.database import open_database
-from kb.errors import HomeUnavailable, IndexUnavailable
+from kb.errors import EmbeddingFailed, HomeUnavailable, IndexUnavailable
 from kb.exact import ExactSearch
 from kb.serving import Serving
 from kb.settings import Settings
@@ -89,7 +89,10 @@ class KnowledgeBase:
 
     @property
     def embedder(self) -> Embedder:
-        """The embedding model that serves; loaded when it is first needed. Raises EmbeddingFailed."""
+        """The embedding model that serves; loaded when it is first needed, replaced where it is lost.
+
+        Raises EmbeddingFailed.
+        """
         return self.serving.current
 
     # --- retrieval ---
@@ -167,14 +170,22 @@ class KnowledgeBase:
     def nearest_passages(
         self, text: str, partitions: Sequence[str], limit: int
     ) -> tuple[str, list[tuple[str, float]]]:
-        """Who searched, "exact" or "chroma", and passage ids with cosine similarity, best first.
+        """Who searched, "exact" or "chroma", and passage ids with cosine similarity, best first; "none" and
+        nothing, with a notice, where the model that made the vectors is lost and the next one is not ready.
 
         Chroma serves scopes with more than `Settings.exact_passages` passages. It is rebuilt, with a notice,
         when it is out of step, and raises IndexUnavailable when that fails: nothing takes its place unseen.
         """
         for last in (False, True):
-            embedder = self.embedder
-            vector = embedder.embed([text])[0]
+            embedder = self.serving.answering
+            if embedder is None:
+                return "none", []
+            try:
+                vector = embedder.embed([text])[0]
+            except EmbeddingFailed as error:
+                if not self.serving.without(error):
+                    raise
+                return "none", []
             expected = self.expected_vectors()
             if self._exact.serves(sum(expected[p][1] for p in partitions if p in expected)):
                 return "exact", self._exact.search(embedder, partitions, vector, limit)
@@ -185,7 +196,7 @@ class KnowledgeBase:
             except IndexUnavailable as error:
                 if last:
                     raise
-                if self.embedder.model_id == embedder.model_id:  # else another model began to serve
+                if self.serving.model_id == embedder.model_id:  # else another model began to serve
                     self.rebuild_vectors(f"failed ({error})")
             else:
                 break

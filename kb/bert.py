@@ -93,8 +93,10 @@ def read_weights(path: Path) -> Weights:
         with path.open("rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(size))
+            if not isinstance(header, dict):
+                raise TypeError("no table of tensors")
         data = np.memmap(path, dtype=np.uint8, mode="r", offset=8 + size)
-    except (OSError, ValueError, OverflowError, MemoryError, struct.error) as error:
+    except (OSError, ValueError, TypeError, OverflowError, MemoryError, struct.error) as error:
         raise NotExpressible(f"{path.name} cannot be read") from error
     header.pop("__metadata__", None)
     try:

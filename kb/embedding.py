@@ -5,9 +5,7 @@ onnxruntime computes what `kb/bert.py` can express, sentence-transformers the re
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -17,9 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kb.adaptation.lowrank import adapt_weights, adapted_id, find_adapters, read_factors
+from kb.adaptation.lowrank import adapt_weights, find_adapters, read_factors
 from kb.bert import NotExpressible, build_graph, open_session, read_config, read_weights
 from kb.errors import EmbeddingFailed
+from kb.folder_model import FolderModel, clean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,18 +28,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The share of the model's window that a passage may fill; the rest is for special tokens and rounding.
-PASSAGE_TOKENS = 220
-# Where sentence-transformers reads how long a text may be, by age of the format.
-_LIMITS = (
-    ("sentence_bert_config.json", "max_seq_length"),
-    ("tokenizer_config.json", "model_max_length"),
-    ("config.json", "max_position_embeddings"),
-)
 # Changes of models that ship with the package, see `kb/adaptation/lowrank.py`.
 SHIPPED_ADAPTERS = Path(__file__).parent / "adapters"
-_SAMPLES = 32
-_SAMPLE_BYTES = 1 << 16
 _BATCH = 32  # texts, of sentence-transformers
 _BATCH_TOKENS = 512  # of onnxruntime: larger batches leave the cache and pad more
 
@@ -85,82 +74,6 @@ class Embedder(Protocol):
         ...
 
 
-class FolderModel:
-    """The files of a sentence-transformers model: its identity and its tokenizer; subclasses compute.
-
-    `model_id` is the same whatever computes: onnxruntime and torch agree to a cosine of 0.99999 and better,
-    so that vectors of one stay good where the other answers. Raises EmbeddingFailed for any other folder.
-    """
-
-    sends_to = ""
-
-    def __init__(self, folder: Path, adapters: Sequence[Path] = ()) -> None:
-        self.folder = folder
-        self.adapters = tuple(adapters)
-        if not (folder / "config.json").is_file():
-            raise EmbeddingFailed(
-                f"{folder} holds no sentence-transformers model",
-                "set KERNELEVOLVE_EMBEDDING_MODEL to a folder with config.json and weights",
-            )
-
-    @cached_property
-    def model_id(self) -> str:
-        """A digest of configuration, tokenizer and evenly spread samples of the weights, and of adapters."""
-        digest = hashlib.sha256()
-        for file in sorted(
-            p for p in self.folder.rglob("*") if p.suffix in (".json", ".safetensors", ".bin")
-        ):
-            size = file.stat().st_size
-            digest.update(f"{file.relative_to(self.folder)}:{size};".encode())
-            with file.open("rb") as handle:
-                # Reading all of the weights would cost every process a noticeable fraction of a second.
-                for i in range(_SAMPLES if size > _SAMPLES * _SAMPLE_BYTES else 1):
-                    handle.seek(i * (size - _SAMPLE_BYTES) // (_SAMPLES - 1) if i else 0)
-                    digest.update(handle.read(_SAMPLE_BYTES))
-        model_id = digest.hexdigest()[:16]
-        for file in self.adapters:
-            model_id = adapted_id(model_id, file)
-        return model_id
-
-    @cached_property
-    def window(self) -> int:
-        """The smallest limit that one of the files names, less the two special tokens."""
-        limits = [512]
-        for name, key in _LIMITS:
-            path = self.folder / name
-            value = json.loads(path.read_text(encoding="utf-8")).get(key) if path.is_file() else None
-            if isinstance(value, int | float) and value > 0:
-                limits.append(int(min(value, limits[0])))
-        return min(limits) - 2
-
-    @cached_property
-    def passage_tokens(self) -> int:
-        return min(PASSAGE_TOKENS, self.window - 2)
-
-    @cached_property
-    def cutting(self) -> str:
-        digest = hashlib.sha256(self._tokenizer.to_str().encode())
-        return f"{digest.hexdigest()[:16]}:{self.passage_tokens}"
-
-    @cached_property
-    def _tokenizer(self) -> Any:
-        from tokenizers import Tokenizer
-
-        path = self.folder / "tokenizer.json"
-        if not path.is_file():
-            raise EmbeddingFailed(
-                f"{self.folder} has no tokenizer.json", "save the model with a fast tokenizer"
-            )
-        tokenizer = Tokenizer.from_file(str(path))
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        return tokenizer
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        encoded = self._tokenizer.encode_batch_fast([_clean(t) for t in texts], add_special_tokens=False)
-        return [len(e) for e in encoded]
-
-
 class OnnxEmbedder(FolderModel):
     """A BERT encoder on onnxruntime (`kb/bert.py`): ready in a tenth of a second. Raises NotExpressible for
     other models.
@@ -180,7 +93,7 @@ class OnnxEmbedder(FolderModel):
 
         if not texts:
             return np.empty((0, 0), dtype=np.float32)
-        tokens = [self._window(e.ids) for e in self._tokenizer.encode_batch_fast([_clean(t) for t in texts])]
+        tokens = [self._window(e.ids) for e in self._tokenizer.encode_batch_fast([clean(t) for t in texts])]
         batches = list(_batches([len(ids) for ids in tokens]))
         session = self._session  # made before there are threads
 
@@ -334,7 +247,7 @@ class SentenceTransformerEmbedder(FolderModel):
 
         with _threads_for(len(texts)):
             vectors = self._model.encode(
-                [_clean(t) for t in texts],
+                [clean(t) for t in texts],
                 batch_size=_BATCH,
                 normalize_embeddings=True,
                 show_progress_bar=False,
@@ -383,11 +296,6 @@ def _adapt_module(model: Any, file: Path) -> None:
             weights[name].add_(change.to(weights[name].device, weights[name].dtype))
 
 
-def _clean(text: str) -> str:
-    """Tokenizers refuse lone surrogates."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def load_embedder(name: str = "", adapters: Path | None = None, model_id: str = "") -> Embedder:
     """The model called `name`: empty for the bundled one, a folder, or a name in the local model cache.
 
@@ -420,8 +328,13 @@ def model_folder(name: str) -> Path:
 
 def open_model(folder: Path, adapter_folders: Sequence[Path] = (), model_id: str = "") -> Embedder:
     """The model in `folder` on onnxruntime, or on sentence-transformers with the reason in its `runtime`."""
-    adapters = find_adapters(FolderModel(folder).model_id, adapter_folders, model_id)
+    adapters = named_files(folder, adapter_folders, model_id).adapters
     try:
         return OnnxEmbedder(folder, adapters)
     except NotExpressible as reason:
         return SentenceTransformerEmbedder(folder, str(reason), adapters)
+
+
+def named_files(folder: Path, adapter_folders: Sequence[Path] = (), model_id: str = "") -> FolderModel:
+    """The files that `open_model` would open, of which none is read but to tell who it is."""
+    return FolderModel(folder, find_adapters(FolderModel(folder).model_id, adapter_folders, model_id))

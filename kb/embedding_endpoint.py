@@ -38,7 +38,7 @@ class EndpointEmbedder:
 
     `model_id` is a digest of address, name and dimension; the last takes one request where it is not given:
     what is stored of a model that served before says it. A server that exchanges the model behind a name for
-    another of equal dimension is not noticed.
+    another of equal dimension is not noticed. One that is not `patient` tries twice, not six times.
 
     Tokens are estimated (`estimate_tokens`), since the tokenizer is the server's: half of `window`, the
     tokens that the model reads of a text, is left for the error.
@@ -52,11 +52,13 @@ class EndpointEmbedder:
         window: int = 512,
         timeout_s: float = 60.0,
         model_id: str = "",
+        patient: bool = True,
     ) -> None:
         self._name = name
         self._url = (base_url or OPENAI_URL).rstrip("/")
         self._timeout_s = timeout_s
         self._known_id = model_id
+        self._retries = _RETRIES if patient else 1
         self._batch_texts = _BATCH_TEXTS  # smaller once the server refused as many
         self.window = window // 2
         self.passage_tokens = min(_PASSAGE_TOKENS, self.window)
@@ -141,7 +143,7 @@ class EndpointEmbedder:
             raise self._refusal(error) from error
         except openai.APITimeoutError as error:
             raise EmbeddingFailed(
-                f"{self.runtime} did not answer within {self._timeout_s:.0f} s, {_RETRIES + 1} times",
+                f"{self.runtime} did not answer within {self._timeout_s:.0f} s, {self._retries + 1} times",
                 "raise KERNELEVOLVE_EMBEDDING_TIMEOUT_S, or look at the server",
             ) from error
         except openai.APIConnectionError as error:
@@ -182,7 +184,7 @@ class EndpointEmbedder:
             )
         if status == 429 or status >= 500:
             return EmbeddingFailed(
-                f"{self.runtime} still refuses after {_RETRIES + 1} attempts ({status}): {said}",
+                f"{self.runtime} still refuses after {self._retries + 1} attempts ({status}): {said}",
                 "what was embedded is kept; run the command again later",
             )
         return EmbeddingFailed(
@@ -197,7 +199,7 @@ class EndpointEmbedder:
         return openai.OpenAI(
             api_key=os.environ.get(API_KEY_VARIABLE) or os.environ.get("OPENAI_API_KEY") or "none",
             base_url=self._url,
-            max_retries=_RETRIES,
+            max_retries=self._retries,
             # What decides whether texts may be sent is the address: neither a redirect nor a proxy may carry
             # them elsewhere.
             http_client=openai.DefaultHttpxClient(

@@ -26,6 +26,18 @@ def home_lock(
     return file_lock(path, timeout_s=timeout_s, what=what, waiting=waiting, needless=needless)
 
 
+def reembed_lock(home: Path, *, timeout_s: float) -> AbstractContextManager[bool]:
+    """Held by the process that prepares the next embedding model; taken before `home_lock`."""
+    return file_lock(
+        home / "reembed.lock", timeout_s=timeout_s, what="embedding this home with another model"
+    )
+
+
+def adapt_lock(home: Path, *, timeout_s: float) -> AbstractContextManager[bool]:
+    """Held by the process that adapts the embedding model; taken before any other."""
+    return file_lock(home / "adapt.lock", timeout_s=timeout_s, what="adapting the embedding model")
+
+
 @contextmanager
 def file_lock(
     path: Path,

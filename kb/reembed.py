@@ -18,8 +18,8 @@ from sqlmodel import col
 
 from kb.change import text_hash
 from kb.documents import embed_texts, known_vectors, read_vectors, sources_of
-from kb.errors import KnowledgeBaseError, ModelChanged, StoreLocked
-from kb.locks import file_lock, home_lock
+from kb.errors import IndexOutOfStep, KnowledgeBaseError, ModelChanged, StoreLocked
+from kb.locks import home_lock, reembed_lock
 from kb.model_record import count
 from kb.tables import Chunk, Document, Embedding, Passage
 from kb.upkeep.quota import Quota
@@ -63,9 +63,10 @@ def reembed(
     """Have the model that the settings name serve, after everything that is stored has a vector of it.
 
     Raises StoreLocked where another process is at it, ModelChanged where the settings of another process name
-    something else meanwhile, EmbeddingFailed, LocalOnly, QuotaExceeded.
+    something else meanwhile, IndexOutOfStep where the new index does not come out right, EmbeddingFailed,
+    LocalOnly, QuotaExceeded.
     """
-    with _alone(kb.home, timeout_s=0.0):
+    with reembed_lock(kb.home, timeout_s=0.0):
         embedder = kb.serving.asked_anew()
         if embedder is None:
             kb.repair_vectors()
@@ -86,16 +87,10 @@ def reembed(
 def running(home: Path) -> bool:
     """Whether a process is preparing the next model."""
     try:
-        with _alone(home, timeout_s=0.0):
+        with reembed_lock(home, timeout_s=0.0):
             return False
     except StoreLocked:
         return True
-
-
-def _alone(home: Path, *, timeout_s: float) -> contextlib.AbstractContextManager[bool]:
-    return file_lock(
-        home / "reembed.lock", timeout_s=timeout_s, what="embedding this home with another model"
-    )
 
 
 def _work(  # noqa: PLR0917
@@ -107,6 +102,7 @@ def _work(  # noqa: PLR0917
     progress: Progress,
 ) -> None:
     while True:
+        before = kb.expected_vectors()
         report.embedded += _embed_passages(kb, embedder, progress)
         if foreseen is not None:
             _embed_foreseen(kb, embedder, foreseen)
@@ -115,13 +111,20 @@ def _work(  # noqa: PLR0917
         with contextlib.suppress(StoreLocked), home_lock(kb.home, timeout_s=_LONGEST_WAIT_S):
             with kb.session() as session:
                 done, report.passages = count(session.connection(), embedder.model_id)
-            if done == report.passages and index.check(embedder.model_id, kb.expected_vectors) is None:
+            problem = index.check(embedder.model_id, kb.expected_vectors)
+            if done == report.passages and problem is None:
                 with kb.vectors.exclusive():
                     _still_wanted(kb, embedder, done, report.passages)
                     kb.serving.switch(embedder)
                     kb.vectors.adopt(index)
                 report.switched = True
                 return
+            if kb.expected_vectors() == before:  # nobody has stored anything: it would be so for ever
+                what = f"{report.passages - done} passages have no vector" if problem is None else problem
+                raise IndexOutOfStep(
+                    f"the index of the next embedding model {what} after all was embedded",
+                    "look at the disk, then run `kernelevolve kb reembed` again",
+                )
 
 
 def _still_wanted(kb: KnowledgeBase, embedder: Embedder, done: int, total: int) -> None:

@@ -82,7 +82,8 @@ def query(
     Those that repeat one above them are named there (`why.also_at`). Without a target, what the question
     seems to be about is preferred (`kb.focus`).
 
-    Raises EmbeddingFailed or IndexUnavailable: a side that does not answer is an error, not a poorer result.
+    Raises EmbeddingFailed or IndexUnavailable: a side that does not answer is an error, not a poorer result;
+    except an embedding model that is being replaced, as `kb.notices` then says.
     """
     started = time.perf_counter()
     with kb.session() as session:

@@ -3,11 +3,16 @@
 The database names the model that serves: all vectors of the index are of it, and documents that are stored
 get theirs from it. Where the settings name another, that one is *next*: the old one goes on until every
 passage has a vector of the next (`kb/reembed.py`), then the two change places in one transaction.
+
+An old model may be lost: its folder is gone or holds another one, its server is switched off. Where little is
+stored, or documents are to be stored, for which vectors must be made, the next one then serves at once.
+Otherwise words alone find passages until it serves, and notices say so.
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +33,24 @@ if TYPE_CHECKING:
     from kb.settings import Settings
 
 
+_AT_ONCE = 500  # passages: three seconds of two cores
+_BY_WORDS = "words alone find passages"
+
+
 def open_embedder(
-    settings: Settings, name: str | None = None, base_url: str | None = None, model_id: str = ""
+    settings: Settings,
+    name: str | None = None,
+    base_url: str | None = None,
+    model_id: str = "",
+    *,
+    patient: bool = True,
 ) -> Embedder:
     """The model called `name`, of an endpoint at `base_url`; without them, the one that the settings name.
 
     `model_id` is what is known of the model from before: an endpoint is not asked again, and of adapters only
-    those are applied that make it up. Raises EmbeddingFailed.
+    those are applied that make it up. One that is not `patient` gives up soon on an endpoint.
+
+    Raises EmbeddingFailed.
     """
     name = settings.embedding_model if name is None else name
     if name.startswith(ENDPOINT):
@@ -46,6 +62,7 @@ def open_embedder(
             window=settings.embedding_window,
             timeout_s=settings.embedding_timeout_s,
             model_id=model_id,
+            patient=patient,
         )
     from kb.embedding import load_embedder
 
@@ -57,6 +74,17 @@ def label(name: str, base_url: str = "") -> str:
     return f"{name or 'the bundled model'}{f' at {base_url}' if base_url else ''}"
 
 
+@dataclass(frozen=True)
+class _Decision:
+    """Who answers. `on` is the id of the serving model that it was made for; empty: none was on record."""
+
+    on: str
+    answers: Embedder | None  # None: `lost` says why the one that serves cannot
+    next: Embedder | None = None
+    barred: LocalOnly | None = None  # why the one that the settings name cannot be the next
+    lost: EmbeddingFailed | None = None
+
+
 class Serving:
     """The models of one knowledge base. `given` replaces the one that the settings name."""
 
@@ -64,24 +92,66 @@ class Serving:
         self._kb = kb
         self._given = given
         self._wanted = given
-        self._current: Embedder | None = None
-        self._next: Embedder | None = None
-        self._barred: LocalOnly | None = None  # why the one that the settings name cannot be the next
-        self._decided_on = ""  # the id of the serving model that all of this was decided for
+        self._decision: _Decision | None = None
+        self._silent = ""  # the old model that was said not to answer
         self._lock = threading.Lock()
         self.record = ModelRecord(kb)
 
     @property
-    def current(self) -> Embedder:
-        """The model that answers, as the database says at this moment. Raises EmbeddingFailed."""
-        row = self.record.serving()
+    def answering(self) -> Embedder | None:
+        """The model that answers, as the database says now; None where it is lost and the next one not ready.
+
+        Raises EmbeddingFailed.
+        """
         with self._lock:
-            while self._current is None or (row is not None and row.model != self._decided_on):
-                self._current = self._decide(row)
-                row = self.record.serving()
-                # Another process may have changed over while this one decided: then decide again.
-                self._decided_on = self._current.model_id if row is not None else ""
-            return self._current
+            return self._settled().answers
+
+    @property
+    def lost(self) -> EmbeddingFailed | None:
+        """Why the model that serves cannot answer, where that is so."""
+        with self._lock:
+            return self._settled().lost
+
+    @property
+    def current(self) -> Embedder:
+        """The model that answers and makes the vectors of new documents; one that is lost is replaced for it.
+
+        Raises EmbeddingFailed.
+        """
+        with self._lock:
+            decision = self._settled()
+            if decision.answers is not None:
+                return decision.answers
+            self._decision = self._gone_without(self._want(), decision.lost)
+            return self._want()
+
+    @property
+    def named(self) -> Embedder:
+        """The model that the settings name, whoever answers. Raises EmbeddingFailed."""
+        with self._lock:
+            return self._want()
+
+    def without(self, error: EmbeddingFailed) -> bool:
+        """Whether a question is answered without the serving model, which raised `error`, because another one
+        is about to take its place. Says so once.
+        """
+        with self._lock:
+            decision = self._settled()
+        if decision.next is None or decision.answers is None:
+            return False
+        if self._silent != decision.on:
+            self._silent = decision.on
+            self._kb.notice(f"the old embedding model does not answer ({error}): until then {_BY_WORDS}")
+        return True
+
+    def _settled(self) -> _Decision:
+        row = self.record.serving()
+        while self._decision is None or (row is not None and row.model != self._decision.on):
+            decision = self._decide(row)
+            row = self.record.serving()
+            # Another process may have changed over while this one decided: then decide again.
+            self._decision = decision if row is not None else replace(decision, on="")
+        return self._decision
 
     @property
     def model_id(self) -> str:
@@ -91,8 +161,9 @@ class Serving:
 
     @property
     def next(self) -> Embedder | None:
-        """The model that the settings name, where another one answers still."""
-        return self._next if self.current is not None else None
+        """The model that the settings name, where another one serves still."""
+        with self._lock:
+            return self._settled().next
 
     def asked_anew(self) -> Embedder | None:
         """The next model, asked again who it is; None where the settings name the one that answers.
@@ -101,11 +172,11 @@ class Serving:
         """
         with self._lock:
             self._wanted = self._given or open_embedder(self._kb.settings)
-            self._current = None
-        found = self.next
-        if self._barred is not None:
-            raise self._barred
-        return found
+            self._decision = None
+            decision = self._settled()
+        if decision.barred is not None:
+            raise decision.barred
+        return decision.next
 
     def claim(self, session: Session, embedder: Embedder) -> None:
         """Called before vectors of `embedder` are written: the first ones put it on record.
@@ -114,6 +185,7 @@ class Serving:
         """
         row = self.record.serving()
         if row is None:
+            self._keep_files(embedder)
             self.record.begin(session.connection(), self._row(embedder, serving=True))
         elif row.model != embedder.model_id:
             raise ModelChanged("another embedding model serves by now", "run the command again")
@@ -124,33 +196,46 @@ class Serving:
 
     def switch(self, embedder: Embedder) -> None:
         """Have `embedder` serve. The caller holds the lock of the vector index."""
+        self._keep_files(embedder)
         self.record.serve(self._row(embedder, serving=True))
 
     # --- deciding ---
 
-    def _decide(self, row: EmbeddingModel | None) -> Embedder:
-        self._next = self._barred = None
+    def _decide(self, row: EmbeddingModel | None) -> _Decision:
         wanted = self._want()
         with self._kb.session() as session:
             stored = session.connection().execute(select(col(Passage.id)).limit(1)).first() is not None
         if not stored:
             if row is not None and row.model != wanted.model_id:
                 self._replace(wanted)
-            return wanted
+            return _Decision(wanted.model_id, wanted)
         row = row or self._from_before(wanted)
         if row.model == wanted.model_id:
             self.record.forget_next()
-            return wanted
+            self._keep_files(wanted)
+            return _Decision(row.model, wanted)
+        old, lost = None, None
         try:
-            # An endpoint is asked whether it is there and the same; files are taken as they were then.
-            known = "" if row.name.startswith(ENDPOINT) else row.model
-            old = open_embedder(self._kb.settings, row.name, row.base_url, known)
-            if old.model_id != row.model:
-                raise EmbeddingFailed(f"{label(row.name, row.base_url)} is another model by now")
+            old = self._former(row)
         except EmbeddingFailed as error:
-            self._go_without(row, wanted, error)
-            return wanted
-        self._announce(row, wanted)
+            lost = error
+            with self._kb.session() as session:
+                done, total = count(session.connection(), wanted.model_id)
+            if total - done <= _AT_ONCE:
+                return self._gone_without(wanted, lost)
+        return self._announced(row, wanted, old, lost)
+
+    def _former(self, row: EmbeddingModel) -> Embedder:
+        """The model on record: files as they were then, an endpoint as it is, which its first answer tells.
+
+        Raises EmbeddingFailed where it cannot be had any more.
+        """
+        settings, name = self._kb.settings, label(row.name, row.base_url)
+        if row.name.startswith(ENDPOINT) and (row.name, row.base_url) == self._address():
+            raise EmbeddingFailed(f"{name} is another model by now")
+        old = open_embedder(settings, row.name, row.base_url, row.model, patient=False)
+        if old.model_id != row.model:
+            raise EmbeddingFailed(f"{name} is another model by now")
         return old
 
     def _want(self) -> Embedder:
@@ -174,38 +259,51 @@ class Serving:
         self.record.serve(row)
         return row
 
-    def _go_without(self, row: EmbeddingModel, wanted: Embedder, error: EmbeddingFailed) -> None:
-        """The old model cannot answer any more: the next one must, whatever there is to embed first."""
+    def _gone_without(self, wanted: Embedder, lost: EmbeddingFailed | None) -> _Decision:
+        """Have the next model serve before its vectors are there: whoever needs them makes them."""
         with self._kb.session() as session:
             self._keep_local(session, wanted)
             done, total = count(session.connection(), wanted.model_id)
-        old, new = self._labels(row)
+        row = self.record.serving()
+        old, new = self._labels(row) if row is not None else ("another model", label(*self._address()))
         self._kb.notice(
-            f"{old} made the vectors and cannot be used ({error}): "
-            f"{total - done} of {total} passages are embedded with {new} before it answers; "
-            "an interruption loses nothing"
+            f"{old} made the vectors and cannot be used ({lost}): {total - done} of {total} passages are "
+            f"embedded with {new} first; an interruption loses nothing"
         )
         self._replace(wanted)
+        return _Decision(wanted.model_id, wanted)
 
-    def _announce(self, row: EmbeddingModel, wanted: Embedder) -> None:
-        """Put the next model on record and say how far it is."""
-        old, new = self._labels(row)
+    def _announced(
+        self, row: EmbeddingModel, wanted: Embedder, old: Embedder | None, lost: EmbeddingFailed | None
+    ) -> _Decision:
+        """Put the next model on record and say how far it is. `old` answers, if it is not `lost`.
+
+        Raises LocalOnly where neither may answer.
+        """
+        before, after = self._labels(row)
         try:
             with self._kb.session() as session:
                 self._keep_local(session, wanted)
         except LocalOnly as error:
-            self._barred = error
-            self._kb.notice(f"{old} answers, not {new}: {error}")
-            return
-        self._next = wanted
+            if old is None:
+                raise
+            self._kb.notice(f"{before} answers, not {after}: {error}")
+            return _Decision(row.model, old, barred=error)
         known = self.record.next()
         if known is None or known.model != wanted.model_id:
             known = self.prepare(wanted)
+        decision = _Decision(row.model, old, wanted, lost=lost)
         if known.serving:
-            return  # another process has changed over meanwhile
+            return decision  # another process has changed over meanwhile
         stopped = f" (it stopped: {known.error})" if known.error else ""
-        how_far = f"{known.done} of {known.total} passages are embedded with {new}{stopped}"
-        self._kb.notice(f"{how_far}; {old} answers until all are")
+        how_far = f"{known.done} of {known.total} passages are embedded with {after}{stopped}"
+        if lost is None:
+            self._kb.notice(f"{how_far}; {before} answers until all are")
+        else:
+            self._kb.notice(
+                f"{how_far}; {before} made the vectors and cannot be used ({lost}): until all are {_BY_WORDS}"
+            )
+        return decision
 
     def _replace(self, embedder: Embedder) -> None:
         with self._kb.vectors.exclusive():  # nobody is between `claim` and the end of a change
@@ -217,18 +315,32 @@ class Serving:
 
         keep_local(session, embedder, session.exec(select_rows(Source.id)).all())
 
+    def _keep_files(self, embedder: Embedder) -> None:
+        """The changes that ship with the package are others in its next version; those that made the stored
+        vectors must be there until all is embedded anew.
+        """
+        from kb.adaptation.lowrank import keep
+        from kb.folder_model import FolderModel
+
+        if isinstance(embedder, FolderModel):
+            try:
+                keep(embedder.adapters, embedder.identities, self._kb.home / "adapters")
+            except OSError as error:
+                self._kb.notice(f"the adapter of the embedding model cannot be kept: {error}")
+
     def _row(self, embedder: Embedder, *, serving: bool) -> EmbeddingModel:
-        name, url = self._name(), self._kb.settings.embedding_base_url
+        name, url = self._address()
         return EmbeddingModel(model=embedder.model_id, name=name, base_url=url, serving=serving)
 
-    def _name(self) -> str:
-        """As it holds in any folder."""
+    def _address(self) -> tuple[str, str]:
+        """What the settings name, as it holds in any folder, and where it is served."""
         name = self._kb.settings.embedding_model
         folder = Path(name).expanduser()
-        return str(folder.resolve()) if name and folder.is_dir() else name
+        name = str(folder.resolve()) if name and folder.is_dir() else name
+        return name, self._kb.settings.embedding_base_url
 
     def _labels(self, row: EmbeddingModel) -> tuple[str, str]:
         """The old model's name and the new one's, which differ in what is said of them at least."""
         old = label(row.name, row.base_url)
-        new = label(self._name(), self._kb.settings.embedding_base_url)
+        new = label(*self._address())
         return (f"{old} as it was", f"{new} as it is now") if old == new else (old, new)

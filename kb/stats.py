@@ -47,8 +47,9 @@ def _embedding(kb: KnowledgeBase) -> dict[str, Any]:
     from kb.reembed import running
     from kb.serving import label
 
-    embedder = kb.embedder
-    found: dict[str, Any] = {"model": embedder.model_id, "runtime": embedder.runtime, "next": None}
+    embedder = kb.serving.answering
+    runtime = f"none: {kb.serving.lost}" if embedder is None else embedder.runtime
+    found: dict[str, Any] = {"model": kb.serving.model_id, "runtime": runtime, "next": None}
     following = kb.serving.record.next()
     if following is not None:
         found["next"] = {

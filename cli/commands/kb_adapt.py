@@ -9,7 +9,7 @@ import typer
 
 from cli.options import JsonFlag
 from cli.output import clean, emit, note, out
-from cli.session import knowledge_base, state_of
+from cli.session import knowledge_base, state_of, stored
 
 if TYPE_CHECKING:
     from kb.adaptation.compare import Comparison
@@ -42,7 +42,7 @@ def adapt(
     from cli.errors import UsageProblem
     from cli.progress import stages
     from kb.adaptation.adapt import adapt as fit
-    from kb.adaptation.adapt import adaptable, forget
+    from kb.adaptation.adapt import forget, refuse_endpoint
     from kb.adaptation.training import Recipe
     from kb.adaptation.writing import asked_file, write_questions
     from kb.chat import open_model
@@ -52,23 +52,23 @@ def adapt(
     settings = state_of(context).settings()
     if ask and not settings.chat_model:
         raise UsageProblem("--ask needs a chat model", "set KERNELEVOLVE_CHAT_MODEL, such as openai:NAME")
-    with knowledge_base(state_of(context)) as kb:
-        if undo:
+    if undo:
+        with stored(state_of(context), repair=False) as kb:  # the adapter may be damaged: nothing is loaded
             removed = forget(kb)
-            if as_json:
-                emit({"kept": False, "removed": None if removed is None else str(removed)})
-            else:
-                note("nothing to undo" if removed is None else f"removed {removed}")
-            return
-        with stages() as progress:
-            if ask:
-                adaptable(kb)  # before anything is paid for
-                model = open_model(settings.chat_model, settings.chat_base_url or None)
-                write_questions(kb, model, ask, progress=lambda d, t: progress("asking", d, t))
-            written = asked_file(kb.home)
-            files = [*([questions] if questions else []), *([written] if written.is_file() else [])]
-            recipe = Recipe(epochs=epochs)
-            found = fit(kb, questions=files, recipe=recipe, most=pairs, progress=progress)
+        if as_json:
+            emit({"kept": False, "removed": None if removed is None else str(removed)})
+        else:
+            note("nothing to undo" if removed is None else f"removed {removed}")
+        return
+    refuse_endpoint(settings)
+    with knowledge_base(state_of(context)) as kb, stages() as progress:
+        if ask:
+            model = open_model(settings.chat_model, settings.chat_base_url or None)
+            write_questions(kb, model, ask, progress=lambda d, t: progress("asking", d, t))
+        written = asked_file(kb.home)
+        files = [*([questions] if questions else []), *([written] if written.is_file() else [])]
+        recipe = Recipe(epochs=epochs)
+        found = fit(kb, questions=files, recipe=recipe, most=pairs, progress=progress)
     if as_json:
         emit(found.to_json())
         return

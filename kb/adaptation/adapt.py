@@ -6,7 +6,6 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +14,25 @@ from kb.adaptation.compare import Comparison, compare
 from kb.adaptation.lowrank import set_aside, write_factors
 from kb.adaptation.pairs import KINDS, Pair, read_questions, stored_pairs
 from kb.adaptation.training import Recipe, train
-from kb.embedding import FolderModel, OnnxEmbedder, SentenceTransformerEmbedder, open_model
+from kb.embedding import (
+    SHIPPED_ADAPTERS,
+    OnnxEmbedder,
+    SentenceTransformerEmbedder,
+    model_folder,
+    named_files,
+    open_model,
+)
 from kb.errors import EmbeddingFailed, NothingToLearn
-from kb.locks import file_lock
+from kb.locks import adapt_lock
+from kb.settings import ENDPOINT
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
+    from kb.settings import Settings
 
 FEWEST = 50  # pairs held out: fewer cannot tell an improvement from luck
 _MOST_HELD_OUT = 600  # of a kind
+_NOT_IN_FILES = ("only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder")
 
 
 @dataclass(frozen=True)
@@ -62,22 +71,26 @@ def adapt(
     NothingToLearn, QuestionsInvalid, StoreLocked while another process adapts, or EmbeddingFailed where the
     model is not one of files on this machine.
     """
-    with _alone(kb):
+    with adapt_lock(kb.home, timeout_s=0.0):
         return _adapt(kb, questions, recipe or Recipe(), most, progress or (lambda *_: None))
 
 
 def adaptable(kb: KnowledgeBase) -> OnnxEmbedder | SentenceTransformerEmbedder:
-    """The model that answers. Raises EmbeddingFailed where it is not one of files on this machine."""
-    current = kb.embedder
+    """The model that the settings name, whoever answers still.
+
+    Raises EmbeddingFailed where it is not one of files on this machine.
+    """
+    refuse_endpoint(kb.settings)
+    current = kb.serving.named
     if not isinstance(current, OnnxEmbedder | SentenceTransformerEmbedder):
-        raise EmbeddingFailed(
-            "only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder"
-        )
+        raise EmbeddingFailed(*_NOT_IN_FILES)
     return current
 
 
-def _alone(kb: KnowledgeBase) -> AbstractContextManager[bool]:
-    return file_lock(kb.home / "adapt.lock", timeout_s=0.0, what="adapting the embedding model")
+def refuse_endpoint(settings: Settings) -> None:
+    """Before anything is opened, asked or paid for. Raises EmbeddingFailed."""
+    if settings.embedding_model.startswith(ENDPOINT):
+        raise EmbeddingFailed(*_NOT_IN_FILES)
 
 
 def _adapt(
@@ -92,7 +105,7 @@ def _adapt(
     base_adapters = [file for file in current.adapters if file.parent != own]
     pairs = stored_pairs(kb)
     for asked in questions:
-        pairs += read_questions(kb, asked)
+        pairs += read_questions(kb, asked, current)
     taught, held = _divide(pairs, most, recipe.seed)
 
     base = SentenceTransformerEmbedder(current.folder, adapters=base_adapters)
@@ -128,19 +141,18 @@ def _folders(files: Sequence[Path]) -> list[Path]:
 def forget(kb: KnowledgeBase) -> Path | None:
     """Go back to the model as it was before `adapt`; the file that was removed, if there was one.
 
-    Raises StoreLocked while another process adapts.
+    No model is loaded: the file may be damaged. Raises StoreLocked while another process adapts.
     """
-    with _alone(kb):
+    with adapt_lock(kb.home, timeout_s=0.0):
         return _forget(kb)
 
 
 def _forget(kb: KnowledgeBase) -> Path | None:
-    current = kb.embedder
-    if not isinstance(current, FolderModel):
+    name = kb.settings.embedding_model
+    if name.startswith(ENDPOINT):
         return None
-    own = kb.home / "adapters"
-    base = FolderModel(current.folder, [file for file in current.adapters if file.parent != own])
-    file = own / f"{base.model_id}.safetensors"
+    base = named_files(model_folder(name), [SHIPPED_ADAPTERS])
+    file = kb.home / "adapters" / f"{base.model_id}.safetensors"
     if not file.is_file():
         return None
     set_aside(file)

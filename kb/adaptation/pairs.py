@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +20,19 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlmodel import col
 
+from kb.change import text_hash
+from kb.documents import embed_texts, known_vectors, sources_of
 from kb.errors import QuestionsInvalid
-from kb.tables import Chunk, Document, Passage, Section
+from kb.tables import Chunk, Document, Passage, Section, Source
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from kb.base import KnowledgeBase
+    from kb.embedding import Embedder
+
+    Vector = NDArray[np.float32]
 
 KINDS = ("heading", "summary", "reference", "question")
 HELD_OUT = 10  # every tenth document
@@ -51,7 +59,9 @@ class Pair:
 @dataclass(frozen=True)
 class _Chunk:
     pk: int
+    source: str
     path: str
+    sha256: str
     scope: str
     section: int
     heading_path: str
@@ -92,16 +102,18 @@ def _chunks(kb: KnowledgeBase) -> list[_Chunk]:
     with kb.session() as session:
         rows = session.connection().execute(
             select(
-                col(Chunk.pk), col(Document.path), col(Chunk.scope), col(Chunk.section_id),
+                col(Chunk.pk), col(Source.key), col(Document.path), col(Document.sha256), col(Chunk.scope),
+                col(Chunk.section_id),
                 col(Section.heading_path), col(Chunk.start_line), col(Chunk.end_line), col(Chunk.text),
             )
             .join(Document, col(Document.id) == col(Chunk.document_id))
+            .join(Source, col(Source.id) == col(Document.source_id))
             .join(Section, col(Section.id) == col(Chunk.section_id))
-            .order_by(col(Document.path), col(Chunk.ordinal), col(Chunk.id))
+            .order_by(col(Document.path), col(Source.key), col(Chunk.ordinal), col(Chunk.id))
         ).all()  # fmt: skip
     return [
-        _Chunk(pk or 0, path, scope, section, heading, start, end, text, held_out(path))
-        for pk, path, scope, section, heading, start, end, text in rows
+        _Chunk(pk or 0, source, path, sha, scope, section, heading, start, end, text, held_out(path))
+        for pk, source, path, sha, scope, section, heading, start, end, text in rows
     ]
 
 
@@ -156,39 +168,67 @@ def _without_heading(chunk: _Chunk) -> str:
     return "\n".join(lines).strip()
 
 
-def read_questions(kb: KnowledgeBase, file: Path) -> list[Pair]:
-    """Questions from a file of JSON lines, {"at": "PATH:LINE", "q": [questions]}, as citations begin.
+@dataclass(frozen=True)
+class _Asked:
+    line: int  # of the file
+    source: str  # empty: the only one that holds the path
+    path: str
+    at: int
+    question: str
 
-    The chunk that holds the line answers: that of its passages which is nearest to the question. What is not
-    stored (any more) is passed over: the file may be older than the documents. Raises QuestionsInvalid.
+
+def read_questions(kb: KnowledgeBase, file: Path, embedder: Embedder) -> list[Pair]:
+    """Questions from a file of JSON lines, {"at": "PATH:LINE", "q": [questions]}, as citations begin; where
+    several sources hold the path, with the key of one of them as "source".
+
+    The chunk that holds the line answers: that of its passages which is nearest to the question for
+    `embedder`. What is not stored (any more) is passed over: the file may be older than the documents. Raises
+    QuestionsInvalid, EmbeddingFailed.
     """
-    asked: list[tuple[str, int, str]] = []
-    for number, line in enumerate(_lines(file), start=1):
-        try:
-            row = json.loads(line)
-            path, _, lines = str(row["at"]).rpartition(":")
-            first = int(lines.partition("-")[0])
-            asked += [(path, first, str(question)) for question in row["q"]]
-        except (ValueError, KeyError, TypeError) as error:
-            example = '{"at": "guide.md:120", "q": ["How large may a tile be?"]}'
-            raise QuestionsInvalid(
-                f"{file}, line {number}: not a question", f"for example: {example}"
-            ) from error
-    by_path: dict[str, list[_Chunk]] = defaultdict(list)
+    held: dict[str, dict[str, list[_Chunk]]] = defaultdict(lambda: defaultdict(list))
     for chunk in _chunks(kb):
-        by_path[chunk.path].append(chunk)
-    found = [
-        (question, chunk)
-        for path, at, question in asked
-        for chunk in [next((c for c in by_path[path] if c.start_line <= at <= c.end_line), None)]
-        if chunk is not None
-    ]
-    nearest = _nearest_passages(kb, [(question, chunk.pk) for question, chunk in found])
+        held[chunk.path][chunk.source].append(chunk)
+    found = []
+    for asked in _asked(file):
+        for chunk in _document(held.get(asked.path, {}), asked, file):
+            if chunk.start_line <= asked.at <= chunk.end_line:
+                found.append((asked.question, chunk))
+                break
+    nearest = _nearest_passages(kb, embedder, [(question, chunk.pk) for question, chunk in found])
     return [
         Pair("question", question, passage, chunk.pk, chunk.scope, chunk.held_out)
         for (question, chunk), passage in zip(found, nearest, strict=True)
         if passage
     ]
+
+
+def _asked(file: Path) -> list[_Asked]:
+    found = []
+    for number, line in enumerate(_lines(file), start=1):
+        try:
+            row = json.loads(line)
+            path, _, lines = str(row["at"]).rpartition(":")
+            first = int(lines.partition("-")[0])
+            source = str(row.get("source", ""))
+            found += [_Asked(number, source, path, first, str(question)) for question in row["q"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            example = '{"at": "guide.md:120", "q": ["How large may a tile be?"]}'
+            raise QuestionsInvalid(
+                f"{file}, line {number}: not a question", f"for example: {example}"
+            ) from error
+    return found
+
+
+def _document(by_source: Mapping[str, list[_Chunk]], asked: _Asked, file: Path) -> list[_Chunk]:
+    """The chunks of the document that was asked about; none where it is not stored."""
+    if asked.source:
+        return by_source.get(asked.source, [])
+    if len({chunks[0].sha256 for chunks in by_source.values()}) > 1:
+        raise QuestionsInvalid(
+            f"{file}, line {asked.line}: {asked.path} is in several sources: {', '.join(sorted(by_source))}",
+            'name one of them beside "at": {"source": "…"}',
+        )
+    return next(iter(by_source.values()), [])
 
 
 def _lines(file: Path) -> list[str]:
@@ -198,29 +238,43 @@ def _lines(file: Path) -> list[str]:
         raise QuestionsInvalid(f"{file} cannot be read: {error}", "give a file of JSON lines") from error
 
 
-def _nearest_passages(kb: KnowledgeBase, asked: Sequence[tuple[str, int]]) -> list[str]:
+def _nearest_passages(kb: KnowledgeBase, embedder: Embedder, asked: Sequence[tuple[str, int]]) -> list[str]:
+    import numpy as np
+
     if not asked:
         return []
-    with kb.session() as session:
-        rows = (
-            session.connection()
-            .execute(
-                select(col(Passage.chunk_pk), col(Passage.text)).order_by(
-                    col(Passage.chunk_pk), col(Passage.ordinal)
-                )
-            )
-            .all()
-        )
     wanted = {pk for _, pk in asked}
     passages: dict[int, list[str]] = defaultdict(list)
-    for pk, text in rows:
-        if pk in wanted:
-            passages[pk].append(text)
-    several = sorted({t for pk in wanted for t in passages[pk] if len(passages[pk]) > 1})
-    vectors = dict(zip(several, kb.embedder.embed(several), strict=True)) if several else {}
-    questions = list(kb.embedder.embed([q for q, _ in asked]))
-    return [
-        max(passages[pk], key=lambda text: float(vectors[text] @ vector)) if len(passages[pk]) > 1
-        else next(iter(passages[pk]), "")
-        for (_, pk), vector in zip(asked, questions, strict=True)
-    ]  # fmt: skip
+    with kb.session() as session:
+        rows = session.connection().execute(
+            select(col(Passage.chunk_pk), col(Passage.text)).order_by(
+                col(Passage.chunk_pk), col(Passage.ordinal)
+            )
+        )
+        for pk, text in rows:
+            if pk in wanted:
+                passages[pk].append(text)
+    several = {text_hash(t): t for pk in wanted for t in passages[pk] if len(passages[pk]) > 1}
+    vectors = stored_vectors(kb, embedder, several)
+    unclear = [question for question, pk in asked if len(passages[pk]) > 1]
+    found = iter(embedder.embed(unclear) if unclear else ())
+    nearest = []
+    for _, pk in asked:
+        if len(passages[pk]) > 1:
+            rows_of = np.stack([vectors[text_hash(text)] for text in passages[pk]])
+            nearest.append(passages[pk][int(np.argmax(rows_of @ next(found)))])
+        else:
+            nearest.append(next(iter(passages[pk]), ""))
+    return nearest
+
+
+def stored_vectors(kb: KnowledgeBase, embedder: Embedder, texts: dict[str, str]) -> dict[str, Vector]:
+    """The vectors of stored `texts` (hash -> text), (dimension,) each: kept ones, or computed and kept."""
+    import numpy as np
+
+    with kb.session() as session:
+        known = known_vectors(session, embedder.model_id, list(texts))
+        missing = {digest: text for digest, text in texts.items() if digest not in known}
+        sources = sources_of(session, list(missing))
+    known |= embed_texts(kb, embedder, missing, sources)
+    return {digest: np.frombuffer(vector, dtype="<f4") for digest, vector in known.items()}

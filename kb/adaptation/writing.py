@@ -61,15 +61,17 @@ def write_questions(
     file.parent.mkdir(parents=True, exist_ok=True)
     _drop_torn_line(file)
     known = _known(file)
-    chunks = [chunk for chunk in _chunks(kb, hosted=model.hosted) if chunk[0] not in known]
+    chunks = [chunk for chunk in _chunks(kb, hosted=model.hosted) if chunk[:2] not in known]
     random.Random(seed).shuffle(chunks)
     chunks = chunks[:count]
     written = 0
     with file.open("a", encoding="utf-8") as out:
         for start in range(0, len(chunks), _TOGETHER):
             batch = chunks[start : start + _TOGETHER]
-            for at, questions in _ask(model, batch):
-                out.write(json.dumps({"at": at, "q": questions}, ensure_ascii=False) + "\n")
+            found = _ask(model, [text for *_, text in batch])
+            for (source, at, _), questions in zip(batch, found, strict=True):
+                row = {"source": source, "at": at, "q": questions}
+                out.write(json.dumps(row, ensure_ascii=False) + "\n")
                 written += len(questions)
             out.flush()
             if progress is not None:
@@ -84,43 +86,47 @@ def _drop_torn_line(file: Path) -> None:
             written.truncate(data.rfind(b"\n") + 1)
 
 
-def _known(file: Path) -> set[str]:
-    """Passages that were asked about, also those of which nothing came."""
+def _known(file: Path) -> set[tuple[str, str]]:
+    """(source, place) of passages that were asked about, also those of which nothing came."""
     if not file.is_file():
         return set()
-    return {json.loads(line)["at"] for line in file.read_text(encoding="utf-8").splitlines() if line.strip()}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return {(row.get("source", ""), row["at"]) for row in rows}
 
 
-def _chunks(kb: KnowledgeBase, *, hosted: bool) -> list[tuple[str, str]]:
-    """(place, text) of passages long enough to ask about, in a reproducible order."""
+def _chunks(kb: KnowledgeBase, *, hosted: bool) -> list[tuple[str, str, str]]:
+    """(source, place, text) of passages long enough to ask about, in a reproducible order."""
     statement = (
-        select(col(Document.path), col(Chunk.start_line), col(Chunk.breadcrumb), col(Chunk.text))
+        select(
+            col(Source.key), col(Document.path), col(Chunk.start_line), col(Chunk.breadcrumb), col(Chunk.text)
+        )
         .join(Document, col(Document.id) == col(Chunk.document_id))
         .join(Source, col(Source.id) == col(Document.source_id))
-        .order_by(col(Document.path), col(Chunk.ordinal), col(Chunk.id))
+        .order_by(col(Document.path), col(Source.key), col(Chunk.ordinal), col(Chunk.id))
     )
     if hosted:
         statement = statement.where(col(Source.visibility) != LOCAL_ONLY)
     with kb.session() as session:
         rows = session.connection().execute(statement).all()
     return [
-        (f"{path}:{line}", f"{breadcrumb}\n{text}")
-        for path, line, breadcrumb, text in rows
+        (source, f"{path}:{line}", f"{breadcrumb}\n{text}")
+        for source, path, line, breadcrumb, text in rows
         if len(text) >= _SHORTEST
     ]
 
 
-def _ask(model: ChatModel, batch: list[tuple[str, str]]) -> list[tuple[str, list[str]]]:
-    """(place, questions) of every passage; ids that were not given are ignored."""
+def _ask(model: ChatModel, texts: list[str]) -> list[list[str]]:
+    """The questions about each; ids that were not given are ignored."""
     lines = "\n".join(
         json.dumps({"id": number, "text": text}, ensure_ascii=False)
-        for number, (_, text) in enumerate(batch, start=1)
+        for number, text in enumerate(texts, start=1)
     )
     found: dict[int, list[str]] = {}
     for entry in answer_list(model, _PROMPT.format(each=_EACH, passages=lines), "questions"):
         if isinstance(entry, dict) and isinstance(entry.get("q"), list):
             found.setdefault(_number(entry.get("id")), _questions(entry["q"]))
-    return [(at, found.get(number, [])) for number, (at, _) in enumerate(batch, start=1)]
+    return [found.get(number, []) for number, _ in enumerate(texts, start=1)]
 
 
 def _number(value: Any) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from kb.errors import BackupInvalid, QuotaExceeded, Refused, StoreTooNew
-from kb.locks import file_lock, home_lock
+from kb.locks import adapt_lock, file_lock, home_lock, reembed_lock
 from kb.migrations import HEAD
 from kb.upkeep.gc import SCRATCH
 from kb.upkeep.quota import readable
@@ -92,7 +92,8 @@ def restore(
 ) -> dict[str, Any]:
     """Make the home what the backup in `file` holds. Everything is checked before anything is replaced.
 
-    Raises BackupInvalid, StoreTooNew, QuotaExceeded, and Refused where the home holds something, unless
+    Raises BackupInvalid, StoreTooNew, QuotaExceeded, StoreLocked while another process ingests, adapts the
+    embedding model or embeds with another one, and Refused where the home holds something, unless
     `force`.
     """
     home = settings.home
@@ -105,13 +106,19 @@ def restore(
         )
     home.mkdir(parents=True, exist_ok=True)
     fresh = home / SCRATCH / "restored"
-    with home_lock(home, timeout_s=settings.lock_timeout_s, waiting=waiting):
+    patience = settings.lock_timeout_s
+    with (
+        # Their processes go on for minutes or hours with the files that were there before.
+        adapt_lock(home, timeout_s=patience),
+        reembed_lock(home, timeout_s=patience),
+        home_lock(home, timeout_s=patience, waiting=waiting),
+    ):
         shutil.rmtree(fresh.parent, ignore_errors=True)
         try:
             count = _extract(file, fresh, settings.quota, progress)
             _check_database(fresh / _DATABASE, file)
             lock = home / "chroma.lock"
-            with file_lock(lock, timeout_s=settings.lock_timeout_s, what="using the vector index"):
+            with file_lock(lock, timeout_s=patience, what="using the vector index"):
                 _exchange(home, fresh)
         finally:
             shutil.rmtree(fresh.parent, ignore_errors=True)

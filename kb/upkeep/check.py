@@ -164,8 +164,13 @@ def _compare(
 
 def _windows(kb: KnowledgeBase, _report: CheckReport) -> Iterator[tuple[str, str]]:
     """Passages that were cut for a model that reads more than the one that serves."""
-    if kb.expected_vectors():
-        for path, n in too_long(kb, kb.embedder).items():
+    if not kb.expected_vectors():
+        return
+    embedder = kb.serving.answering
+    if embedder is None:
+        yield "model", f"the embedding model that made the vectors cannot be used: {kb.serving.lost}"
+    else:
+        for path, n in too_long(kb, embedder).items():
             yield "passage", f"{path}: the model does not read the end of {n} passages; ingest it again"
 
 

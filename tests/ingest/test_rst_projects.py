@@ -108,6 +108,10 @@ def test_short_links_are_written_out(project: Path) -> None:
         "rst_prolog = f'{1:>1000000000}'",
         "rst_prolog = '%1000000000d' % 1",
         "rst_prolog = '%s' % 0x" + "f" * 5000,
+        *(
+            "a = ('x',)\n" + "a = (a, a)\n" * 60 + f"rst_prolog = {shown}"
+            for shown in ("'%s' % [a]", "'{}'.format(a)", "f'{a}'", "''.join(a)", "'%s%s' % a")
+        ),
         "extlinks = {**other, 'x': ('a',), 1: ('b', 'c'), 'y': [1, 2]}",
         "rst_prolog = " + "(" * 5000 + "1" + ")" * 5000,
         "rst_prolog = " + "-" * 100_000 + "1",

@@ -26,20 +26,30 @@ from kb.tables import Source
 BODY = "Each row of the tile is read twice, so that the second pass finds it in the cache of the core. " * 2
 
 
-def store(kb: KnowledgeBase, path: str, sections: Sequence[tuple[str, str]], scope: str = "vendor") -> None:
+def store(
+    kb: KnowledgeBase,
+    path: str,
+    sections: Sequence[tuple[str, str]],
+    scope: str = "vendor",
+    *,
+    source: int = 1,
+    sha256: str = "",
+    passages: tuple[str, ...] = (),
+) -> None:
     """One document; every section (heading, text) takes ten lines."""
     with kb.session() as session:
         if session.get(Source, 1) is None:
             session.add(Source(id=1, key="/docs", name="docs", root="/docs"))
             session.commit()
     chunks = [
-        NewChunk(i, heading, text, 10 * i + 1, 10 * i + 10, None, (f"{heading}\n{text}",))
+        NewChunk(i, heading, text, 10 * i + 1, 10 * i + 10, None, passages or (f"{heading}\n{text}",))
         for i, (heading, text) in enumerate(sections)
     ]
     DocumentWriter(kb).write(
         [
             NewDocument(
-                source_id=1, path=path, location=f"/docs/{path}", sha256=path, recipe="1", text="x",
+                source_id=source, path=path, location=f"/docs/{path}", sha256=sha256 or path, recipe="1",
+                text="x",
                 loader="text", kind="document", scope=scope, title=path, size=1,
                 sections=[
                     NewSection(f"{path} › {h}", 10 * i + 1, 10 * i + 10) for i, (h, _) in enumerate(sections)
@@ -128,12 +138,50 @@ def test_questions_are_found_by_path_and_line(kb: KnowledgeBase, tmp_path: Path)
         {"at": "gone.md:1", "q": ["?"]},
     ]
     file.write_text("\n".join(json.dumps(row) for row in rows))
-    found = read_questions(kb, file)
+    found = read_questions(kb, file, kb.embedder)
     assert [(p.question, p.passage) for p in found] == [
         ("what?", "Second\ntwo"),
         ("how?", "Second\ntwo"),
         ("who?", "First\none"),
     ]
+
+
+def of_two_sources(kb: KnowledgeBase, *, same: bool) -> None:
+    """a.md in two sources, with the same content or other."""
+    store(kb, "a.md", [("First", "one")])
+    with kb.session() as session:
+        session.add(Source(id=2, key="/other", name="other", root="/other"))
+        session.commit()
+    second = [("First", "one" if same else "another")]
+    store(kb, "a.md", second, source=2, sha256="a.md" if same else "another")
+
+
+def test_a_path_of_two_sources_is_told_apart(kb: KnowledgeBase, tmp_path: Path) -> None:
+    of_two_sources(kb, same=False)
+    file = tmp_path / "q.jsonl"
+    file.write_text(
+        '{"at": "a.md:1", "source": "/other", "q": ["x"]}\n{"at": "a.md:1", "source": "/docs", "q": ["y"]}'
+    )
+    assert [p.passage for p in read_questions(kb, file, kb.embedder)] == ["First\nanother", "First\none"]
+    file.write_text('{"at": "a.md:1", "q": ["x"]}')
+    with pytest.raises(QuestionsInvalid, match=r"line 1: a\.md is in several sources: /docs, /other"):
+        read_questions(kb, file, kb.embedder)
+
+
+def test_of_two_copies_either_answers(kb: KnowledgeBase, tmp_path: Path) -> None:
+    of_two_sources(kb, same=True)
+    (tmp_path / "q.jsonl").write_text('{"at": "a.md:1", "q": ["x"]}')
+    assert [p.passage for p in read_questions(kb, tmp_path / "q.jsonl", kb.embedder)] == ["First\none"]
+
+
+def test_stored_passages_are_not_embedded_again_to_find_the_nearest(
+    kb: KnowledgeBase, embedder: Any, tmp_path: Path
+) -> None:
+    store(kb, "a.md", [("First", "one")], passages=("about cats", "about dogs"))
+    (tmp_path / "q.jsonl").write_text('{"at": "a.md:1", "q": ["what of dogs"]}')
+    embedder.embedded.clear()
+    assert [p.passage for p in read_questions(kb, tmp_path / "q.jsonl", embedder)] == ["about dogs"]
+    assert embedder.embedded == ["what of dogs"]
 
 
 @pytest.mark.parametrize(
@@ -142,9 +190,9 @@ def test_questions_are_found_by_path_and_line(kb: KnowledgeBase, tmp_path: Path)
 def test_malformed_questions_are_named(kb: KnowledgeBase, tmp_path: Path, line: str) -> None:
     (tmp_path / "q.jsonl").write_text(f'{{"at": "a.md:1", "q": []}}\n{line}\n')
     with pytest.raises(QuestionsInvalid, match="line 2"):
-        read_questions(kb, tmp_path / "q.jsonl")
+        read_questions(kb, tmp_path / "q.jsonl", kb.embedder)
     with pytest.raises(QuestionsInvalid, match="cannot be read"):
-        read_questions(kb, tmp_path / "absent.jsonl")
+        read_questions(kb, tmp_path / "absent.jsonl", kb.embedder)
 
 
 def test_batches_are_of_one_scope_and_see_every_pair_once() -> None:
@@ -229,6 +277,33 @@ def test_damaged_and_foreign_adapters_are_errors(bundled: OnnxEmbedder, tmp_path
     lowrank.write_factors(file, {"encoder.layer.99.x": random_factors()[WEIGHT]}, {})
     with pytest.raises(EmbeddingFailed, match="does not fit"):
         open_model(bundled.folder, [tmp_path])
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"w.down": (4, 8)},
+        {"w.down": (4, 8), "w.up": (8, 3)},
+        {"w.down": (4,), "w.up": (8, 4)},
+        {"x.down": (4, 8), "w.up": (8, 4)},
+        {},
+    ],
+    ids=range(5),
+)
+def test_what_is_no_pair_of_matrices_is_no_adapter(tmp_path: Path, tensors: dict[str, Any]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({n: np.ones(shape, np.float16) for n, shape in tensors.items()}, tmp_path / "a.safetensors")
+    with pytest.raises(EmbeddingFailed, match="no adapter"):
+        lowrank.read_factors(tmp_path / "a.safetensors")
+
+
+def test_an_adapter_with_what_is_no_number_is_refused(tmp_path: Path) -> None:
+    down, up = random_factors()[WEIGHT]
+    up[0, 0] = np.nan
+    lowrank.write_factors(tmp_path / "a.safetensors", {WEIGHT: (down, up)}, {})
+    with pytest.raises(EmbeddingFailed, match="no number"):
+        lowrank.read_factors(tmp_path / "a.safetensors")
 
 
 # --- the comparison ---

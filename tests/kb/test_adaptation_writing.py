@@ -51,7 +51,7 @@ def test_questions_are_written_once_and_pair_with_their_passages(
     assert steps == [(10, 15), (15, 15)]
     assert write_questions(filled, opened(server), 100) == 20
     assert sorted(len(passages(prompt)) for prompt in server.prompts) == [5, 10, 10]
-    pairs = read_questions(filled, asked_file(filled.home))
+    pairs = read_questions(filled, asked_file(filled.home), filled.embedder)
     assert len(pairs) == 50
     first = [p for p in pairs if p.question.startswith("what of")]
     assert all(f"Passage {p.question.split()[-1]}" in p.passage for p in first)
@@ -70,12 +70,12 @@ def test_what_was_written_before_a_failure_stays(
     server = chat_server(once)
     with pytest.raises(RefinementFailed, match="questions"):
         write_questions(filled, opened(server), 20)
-    assert len(read_questions(filled, asked_file(filled.home))) == 20
+    assert len(read_questions(filled, asked_file(filled.home), filled.embedder)) == 20
     with asked_file(filled.home).open("a") as file:
-        file.write('{"at": "d3.md:1", "q": ["half of a li')
+        file.write('{"source": "/test", "at": "d3.md:1", "q": ["half of a li')
     asked.clear()
     assert write_questions(filled, opened(server), 10) == 20
-    assert len(read_questions(filled, asked_file(filled.home))) == 40
+    assert len(read_questions(filled, asked_file(filled.home), filled.embedder)) == 40
 
 
 def test_local_only_passages_are_not_shown_to_a_hosted_model(

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from kb import KnowledgeBase, Settings
-from kb.errors import BackupInvalid, QuotaExceeded, Refused, StoreTooNew
+from kb.errors import BackupInvalid, QuotaExceeded, Refused, StoreLocked, StoreTooNew
+from kb.locks import adapt_lock, reembed_lock
 from kb.tables import Node, Run
 from kb.upkeep import backup as module
 from kb.upkeep.backup import backup, restore, verify
@@ -248,3 +249,14 @@ def test_others_read_while_it_is_backed_up(filled: KnowledgeBase, tmp_path: Path
     assert reader.communicate(timeout=60)[1] == ""
     assert reader.returncode == 0
     verify(tmp_path / "2.zip")
+
+
+@pytest.mark.parametrize("lock", [adapt_lock, reembed_lock], ids=["adapt", "reembed"])
+def test_a_home_is_not_exchanged_under_a_process_that_works_on_its_model(
+    filled: KnowledgeBase, tmp_path: Path, lock: Any
+) -> None:
+    backup(filled, tmp_path / "b.zip")
+    settings = filled.settings.model_copy(update={"lock_timeout_s": 0.1})
+    with lock(filled.home, timeout_s=0.0), pytest.raises(StoreLocked, match="model"):
+        restore(settings, tmp_path / "b.zip", force=True)
+    assert restore(settings, tmp_path / "b.zip", force=True)["members"] > 0

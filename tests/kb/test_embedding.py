@@ -12,6 +12,8 @@ import pytest
 from kb import embedding
 from kb.bert import NotExpressible, read_config, read_weights
 from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, load_embedder, model_folder, open_model
+from kb.errors import EmbeddingFailed
+from kb.folder_model import FolderModel
 
 VARIED = [
     "", " ", "a", "how do I avoid shared-memory bank conflicts?", "tensor " * 600, "x" * 5000,
@@ -264,3 +266,25 @@ def test_how_text_is_cut_depends_on_the_tokenizer_and_the_window_alone(
     assert open_model(copy).cutting == bundled.cutting
     change(copy / "config.json", max_position_embeddings=128)
     assert open_model(copy).cutting != bundled.cutting
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3", "[" * 100_000, "\xff"])
+def test_a_damaged_file_of_limits_is_named(copy: Path, content: str) -> None:
+    file = copy / "tokenizer_config.json"
+    file.unlink(missing_ok=True)
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(EmbeddingFailed, match=r"tokenizer_config\.json is damaged"):
+        _ = FolderModel(copy).window
+
+
+def test_a_damaged_tokenizer_is_named(copy: Path) -> None:
+    (copy / "tokenizer.json").unlink()
+    (copy / "tokenizer.json").write_text("{")
+    with pytest.raises(EmbeddingFailed, match=r"tokenizer\.json is damaged"):
+        FolderModel(copy).count_tokens(["x"])
+
+
+def test_a_model_that_reads_next_to_nothing_is_refused(copy: Path) -> None:
+    change(copy / "config.json", max_position_embeddings=3)
+    with pytest.raises(EmbeddingFailed, match="only 3 tokens"):
+        _ = FolderModel(copy).passage_tokens
