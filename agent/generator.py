@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from agent.hypothesis import NONE_STATED, Hypothesis
 from harness.worker.model import ProblemFacts
 from prompts.record import PromptRecord
 
@@ -50,7 +51,8 @@ class Draft:
     `hypothesis` says what changes, why and the predicted effect; `compiler_made` marks code that is the
     compiler's own, so that parity with it is never counted as a win. `used` names the chunk and skill ids
     that shaped the candidate. `cost_usd` is None where the provider reports no price. `ideas` answers a
-    request for ideas, and then `source` is empty.
+    request for ideas, and then `source` is empty. `claim` is the hypothesis as data, read from the
+    answer where it is None.
     """
 
     source: str
@@ -64,6 +66,14 @@ class Draft:
     raw: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
     ideas: tuple[str, ...] = ()
+    claim: Hypothesis | None = None
+
+    def stated(self) -> Hypothesis:
+        """The hypothesis as data: the generator's own, else what the answer or the text states."""
+        if self.claim is not None:
+            return self.claim
+        found = Hypothesis.parse(self.raw)
+        return found if found.change != NONE_STATED else Hypothesis.parse(f"HYPOTHESIS: {self.hypothesis}")
 
 
 class GenerationFailed(Exception):

@@ -49,6 +49,17 @@ class Judge:
 
         Its status is one of UNJUDGED when the harness itself failed twice.
         """
+        if not final:
+            return self.ask(candidate)
+        return self.ask(
+            candidate,
+            rounds=_FINAL_ROUNDS,
+            timing_budget_s=max(_FINAL_TIMING_S, self.settings.step_timing_s),
+            measure_compile=True,
+        )
+
+    def ask(self, candidate: str, **changes: Any) -> dict[str, Any]:
+        """As `verdict`, with `changes` to the fields of the request."""
         settings = self.settings
         request = EvaluationRequest(
             problem=self.problem_source,
@@ -61,13 +72,7 @@ class Judge:
             threads=settings.threads,
             timing_budget_s=settings.step_timing_s,
         )
-        if final:
-            request = replace(
-                request,
-                rounds=_FINAL_ROUNDS,
-                timing_budget_s=max(_FINAL_TIMING_S, settings.step_timing_s),
-                measure_compile=True,
-            )
+        request = replace(request, **changes)
         for _ in range(_RETRIES + 1):
             evaluation = self.executor.evaluate(request)
             if not unjudged(evaluation.status, evaluation.flags):

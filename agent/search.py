@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import events as ev
+from agent.cascade import Cascade
 from agent.crew import Crew
 from agent.errors import RunBusy, RunOver
 from agent.generator import Draft, GenerationFailed, Generator
@@ -121,6 +122,13 @@ class Search:
     def _drive(self, session: SearchSession) -> SearchResult:
         settings = self._settings
         judge = Judge(self._executor, settings, session.problem_name, session.problem_source)
+        cascade = Cascade(
+            judge.ask,
+            session.problem_source,
+            eager_ms=session.facts.eager_ms if settings.target == "cpu" else None,  # it was measured there
+            profile=settings.profile,
+            on=settings.cascade,
+        )
         self._emit(
             ev.RunStarted(
                 run_id=session.run_id,
@@ -134,7 +142,7 @@ class Search:
             )
         )
         try:
-            self._steps(session, judge)
+            self._steps(session, cascade)
             winner = FinalVerification(session.store, judge, self._emit).choose(
                 session.run_id, session.progress
             )
@@ -150,7 +158,7 @@ class Search:
         self._emit(ev.Stopped(session.run_id, result.stop_reason, result.to_json()))
         return result
 
-    def _steps(self, session: SearchSession, judge: Judge) -> None:
+    def _steps(self, session: SearchSession, cascade: Cascade) -> None:
         """Ask, generate, judge and tell until nothing more is asked. The session stays in this thread.
 
         Once something fails nothing new is begun; what is under way is told, as it may have been paid for.
@@ -176,7 +184,9 @@ class Search:
                         self._emit(ev.Generated(number, outcome.hypothesis))
                     if session.novel(step, outcome):
                         drafts[number] = outcome
-                        crew.start(number, partial(judge.verdict, outcome.source))
+                        best = session.progress.best
+                        beat = best.fitness if best else 0.0
+                        crew.start(number, partial(cascade.verdict, outcome.source, best=beat))
                         continue
                     session.tell(step, outcome)
                 elif isinstance(outcome, GenerationFailed):

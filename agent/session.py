@@ -27,6 +27,7 @@ from agent.diagnose import diagnose_evaluation
 from agent.errors import RunOver, StepNotPending
 from agent.generator import Draft, Exhausted, GenerationFailed
 from agent.graph import SearchNode
+from agent.hypothesis import with_verdict
 from agent.judge import finite, judged
 from agent.novelty import genome_digest, program_digest
 from agent.place import Place
@@ -324,6 +325,7 @@ class SearchSession:
             raise ValueError("a draft that the run does not have is told with its evaluation")
         verdict = finite(dict(evaluation))
         prompt = step.prompt
+        claim = draft.stated()
         node = SearchNode(
             node_id=node_id(self.run_id, step.number),
             parent_id=(step.parent or self.progress.graph.root).node_id,
@@ -343,7 +345,8 @@ class SearchSession:
                 **({"local_only": True} if prompt.local_only else {}),
             },
         )
-        return judged(node, verdict), {**outcome, "node_id": node.node_id}
+        node = with_verdict(judged(node, verdict), claim, step.parent)
+        return node, {**outcome, "node_id": node.node_id}
 
     # --- the end ---
 

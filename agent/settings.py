@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 from agent.errors import SettingsInvalid
 from agent.stop import StopRules
+from harness.worker.model import Profile
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class SearchSettings:
     `step_timing_s` bounds the time spent measuring one candidate; the winner is measured longer. `threads` is
     the number of CPU threads, None for all. Time limits are in seconds, memory in bytes. `concurrency` steps
     are under way at once; a run with one is reproducible from its seed. `max_tokens` counts prompts and
-    answers; `near_roofline` is the share, at most 1, of the nearest ceiling that is good enough.
+    answers; `near_roofline` is the share, at most 1, of the nearest ceiling that is good enough. With
+    `cascade`, cheap looks come before the full evaluation of a candidate; `profile` is for each new best.
     """
 
     problem: str
@@ -42,6 +44,8 @@ class SearchSettings:
     run_limit_s: float = 30.0
     memory_limit: int = 8 << 30
     threads: int | None = None
+    cascade: bool = True
+    profile: str = "none"
 
     def __post_init__(self) -> None:
         positive = (
@@ -60,6 +64,10 @@ class SearchSettings:
             raise SettingsInvalid(f"near_roofline is a share of 1, not {self.near_roofline:g}")
         if self.drafts < 1:
             raise SettingsInvalid(f"drafts must be at least 1, not {self.drafts}")
+        if self.profile not in get_args(Profile):
+            raise SettingsInvalid(
+                f"unknown profile {self.profile!r}", f"one of {', '.join(get_args(Profile))}"
+            )
 
     @property
     def stop_rules(self) -> StopRules:

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 # How many candidates are measured again before the best of them is taken.
 _LIMIT = 3
 _FIRST = "first_evaluation"
+# What the final measurement does not look at again.
+_KEPT = ("stages", "profile", "custom_kernel_share")
 
 
 def verified(node: SearchNode, evaluation: dict[str, Any]) -> SearchNode:
-    """The node with its final verdict; the first one is kept in its notes."""
+    """The node with its final verdict; the first one is kept in its notes, and what only it has stays."""
     first = node.notes.get(_FIRST, node.evaluation)
+    kept = {k: first[k] for k in _KEPT if first.get(k) is not None and evaluation.get(k) is None}
+    evaluation = {**evaluation, **kept}
     return replace(judged(node, evaluation), notes={**node.notes, _FIRST: first})
 
 

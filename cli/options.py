@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -12,6 +13,15 @@ def complete_target(incomplete: str) -> list[str]:
 
     names = [t if isinstance(t, str) else t.name for t in list_targets()]
     return [name for name in names if name.startswith(incomplete)]
+
+
+class ProfileChoice(StrEnum):
+    """How closely a candidate is looked at."""
+
+    none = "none"
+    static = "static"
+    light = "light"
+    deep = "deep"
 
 
 PROBLEM_HELP = "A KernelBench-style Python file, kernelbench:LEVEL/ID or aten:OP."

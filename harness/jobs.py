@@ -55,6 +55,9 @@ def _fits(value: Any, kind: Any) -> bool:
         return value in get_args(kind)
     if origin in (Union, UnionType):
         return any(_fits(value, k) for k in get_args(kind))
+    if origin is dict:
+        keys, values = get_args(kind)
+        return isinstance(value, dict) and all(_fits(k, keys) and _fits(v, values) for k, v in value.items())
     if kind in (int, float) and isinstance(value, bool):
         return False
     if kind is float:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from agent.generator import Draft, Exhausted, GenerationRequest
+from agent.hypothesis import Hypothesis
 from agent.novelty import genome_digest, program_digest
+from agent.recipe import claims
 from agent.recipe.axes import Incompatible
 from agent.recipe.genome import Change, Genome
 from agent.recipe.graph import Unsupported
@@ -97,7 +99,9 @@ class RecipeGenerator:
             text = f"Compose the graph from retrieved skills with default parameters: {'; '.join(parts)}"
             text += f"; {left} regions stay ATen calls" if left else ""
             return replace(
-                draft, hypothesis=text + ". Fusion should save the traffic of every intermediate tensor."
+                draft,
+                hypothesis=text + ". Fusion should save the traffic of every intermediate tensor.",
+                claim=claims.fusion(text, request.facts),
             )
         seed = self._seed(request)
         if seed is not None:
@@ -106,9 +110,8 @@ class RecipeGenerator:
             if change.gene.endswith(".skill") and change.after is not None:
                 other = self._candidate(request, bench, bench.completed(default.apply(change)), change)
                 if other is not None:
-                    return replace(
-                        other, hypothesis=f"Another composition from retrieved skills: {change.text()}."
-                    )
+                    text = f"Another composition from retrieved skills: {change.text()}"
+                    return replace(other, hypothesis=f"{text}.", claim=claims.fusion(text, request.facts))
         return self._mutate(request, bench, default)
 
     def _compiler_seed(self, request: GenerationRequest, reason: str) -> Draft:
@@ -129,7 +132,8 @@ class RecipeGenerator:
         if source is None or program_digest(source) in request.tried:
             return None
         text = "TorchInductor's code as a start: compiler-made, so parity with torch.compile is no win."
-        return Draft(source, text, compiler_made=True)
+        claim = Hypothesis("TorchInductor's code", "the compiler fuses what it can", faster=True)
+        return Draft(source, text, compiler_made=True, claim=claim)
 
     # Mutation
 
@@ -147,7 +151,12 @@ class RecipeGenerator:
                             f"Predicted: less time spent on {bottleneck}."
                         )
                         used = tuple(dict.fromkeys((advice.chunk_id, *draft.used)))
-                        return replace(draft, hypothesis=text, used=used)
+                        claim = claims.advised_change(
+                            change.text(),
+                            f"{advice.move}: {advice.because}",
+                            request.parent.diagnosis if request.parent else {},
+                        )
+                        return replace(draft, hypothesis=text, used=used, claim=claim)
         for change in self._shuffled(request, bench, genome):
             draft = self._candidate(request, bench, bench.completed(genome.apply(change)), change)
             if draft is not None:
@@ -155,7 +164,7 @@ class RecipeGenerator:
                     f"No retrieved guidance for {bottleneck} is left to try here, so this step is unguided: "
                     f"change {change.text()}. Whether that helps on this machine is to be measured."
                 )
-                return replace(draft, hypothesis=text)
+                return replace(draft, hypothesis=text, claim=claims.unguided_change(change.text()))
         raise Exhausted("every single change of this genome has been tried")
 
     def _repair(self, request: GenerationRequest, bench: Workbench, genome: Genome) -> Draft:
@@ -165,8 +174,11 @@ class RecipeGenerator:
         if genome.change is not None:
             blamed = genome.change.mark
             draft = self._mutate(request, bench, bench.completed(genome.reverted()))
+            text = f"The parent was {status}: {blamed} is avoided."
             return replace(
-                draft, hypothesis=f"The parent was {status}: {blamed} is avoided. {draft.hypothesis}"
+                draft,
+                hypothesis=f"{text} {draft.hypothesis}",
+                claim=claims.repair(f"{blamed} is avoided", status),
             )
         for change in bench.neighbours(genome):
             if change.gene.endswith(".skill"):
@@ -177,7 +189,7 @@ class RecipeGenerator:
                     text = (
                         f"The parent was {status}: {change.before} is suspected and avoided, {change.text()}."
                     )
-                    return replace(other, hypothesis=text)
+                    return replace(other, hypothesis=text, claim=claims.repair(change.text(), status))
         raise Exhausted("the failed parent has no skill left to replace")
 
     def _shuffled(self, request: GenerationRequest, bench: Workbench, genome: Genome) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import PROBLEM_HELP, ExecutorOption, JsonFlag, TargetOption
+from cli.options import PROBLEM_HELP, ExecutorOption, JsonFlag, ProfileChoice, TargetOption
 from cli.output import clean, emit, milliseconds, out, show_flags, speedup
 from cli.session import executor, state_of
 
@@ -31,15 +31,6 @@ class PrecisionChoice(StrEnum):
     strict = "strict"
     tf32 = "tf32"
     as_declared = "as-declared"
-
-
-class ProfileChoice(StrEnum):
-    """How closely a candidate is looked at."""
-
-    none = "none"
-    static = "static"
-    light = "light"
-    deep = "deep"
 
 
 class PolicyChoice(StrEnum):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.errors import Interrupted, UsageProblem
-from cli.options import PROBLEM_HELP, ExecutorOption, JsonFlag, complete_target
+from cli.options import PROBLEM_HELP, ExecutorOption, JsonFlag, ProfileChoice, complete_target
 from cli.output import clean, emit, milliseconds, out, speedup
 from cli.session import executor, knowledge_base, state_of
 
@@ -72,6 +72,12 @@ def search(
     ] = 1,
     seed: Annotated[int, typer.Option(help="Everything random in the search comes from it.")] = 0,
     budget_tokens: Annotated[int, typer.Option(min=500, help="Token budget of each prompt.")] = 16_000,
+    cascade: Annotated[
+        bool, typer.Option(help="Look at a candidate's text and at small sizes before the full evaluation.")
+    ] = True,
+    profile: Annotated[
+        ProfileChoice, typer.Option(help="How closely each new best is looked at; nothing does on cpu.")
+    ] = ProfileChoice.none,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Continue this run with its own settings.")
     ] = None,
@@ -116,6 +122,8 @@ def search(
                     concurrency=concurrency,
                     seed=seed,
                     budget_tokens=budget_tokens,
+                    cascade=cascade,
+                    profile=profile.value,
                 )
                 begun = Search(kb, judge, settings, on_event=progress.on_event)
                 judge.require(target)

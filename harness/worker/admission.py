@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import time
 from dataclasses import replace
@@ -14,7 +13,7 @@ from harness.worker import environment
 from harness.worker.compare import parse_tolerance
 from harness.worker.device import driver as device
 from harness.worker.device.timing import slots_for
-from harness.worker.guard import inspection as guard
+from harness.worker.guard.gate import look_at_text
 from harness.worker.interpreter.install import UNCHECKED
 from harness.worker.jail import sandbox
 from harness.worker.jail.building import ended_when_idle
@@ -28,7 +27,6 @@ from harness.worker.wire import WireError
 BIG_INPUT = 1 << 30  # bytes of one input set from which on a single slot has to do
 COPIES = 4  # of inputs and of outputs: for both sides, for the judge, and while they are replaced
 GLANCE_CALLS = 24  # at most, of the reference
-MANY_FINDINGS = 5  # flagged one by one
 
 
 def start_devices(trial: Trial) -> None:
@@ -56,6 +54,7 @@ def look_at_problem(trial: Trial) -> None:
         "seed": trial.model_seed,
         "shape": trial.shape,
         "precision": trial.request.precision,
+        "sizes": trial.request.sizes,
     }
     loaded = ref.ask(message, LOAD_LIMIT_S, what="importing the problem")
     trial.shapes = [(name, weight) for name, weight in loaded["shapes"]]
@@ -113,21 +112,12 @@ def _look_for_weakness(trial: Trial) -> None:
 
 def look_at_candidate(trial: Trial) -> None:
     """Applies the static rules; raises Verdict for a syntax error or a finding."""
-    try:
-        tree = ast.parse(trial.request.candidate)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        where = f" in line {line}" if line else ""
-        raise Verdict("compile_error", f"syntax error{where}: {getattr(error, 'msg', error)}") from error
-    inspection = guard.inspect_candidate(tree)
-    trial.kernels = inspection.kernels
-    if not inspection.complete:
-        raise Verdict("rejected", "guard-incomplete: the file is too large or too deep to be checked")
-    for finding in inspection.findings[:MANY_FINDINGS]:
-        trial.flag(finding.rule, finding.severity, f"line {finding.line}: {finding.detail}")
-    worst = next((f for f in inspection.findings if f.severity == "reject"), None)
-    if worst:
-        raise Verdict("rejected", f"{worst.rule}: {worst.detail} (line {worst.line})")
+    gate = look_at_text(trial.request.candidate)
+    trial.kernels = gate.inspection.kernels
+    for flag in gate.flags:
+        trial.flag(**flag)
+    if gate.status is not None:
+        raise Verdict(gate.status, gate.reason)
     has_triton = bool(trial.kernels.triton) or trial.kernels.written
     trial.interpreted = trial.device == "cpu" and has_triton
     if trial.interpreted:

@@ -64,12 +64,10 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
                 look_closer(trial)
         elif trial.request.profile != "none":
             no_profiler(trial)
-        with trial.stage("evidence"):
-            finish = look_for_evidence(trial)
-        with trial.stage("other inputs"):
-            look_at_other_inputs(trial, _judge_shape)
-        with trial.stage("evidence"):
-            finish()
+        if trial.request.screen:
+            trial.flag("screened", "info", "a first look: no times, no evidence, no other inputs")
+        else:
+            _look_further(trial)
         result.status, result.reason = "correct", _summary(trial)
     except Verdict as verdict:
         result.status, result.reason = verdict.status, verdict.reason
@@ -94,6 +92,15 @@ def judge(trial: Trial, *, require_sandbox: bool) -> Evaluation:
     return result
 
 
+def _look_further(trial: Trial) -> None:
+    with trial.stage("evidence"):
+        finish = look_for_evidence(trial)
+    with trial.stage("other inputs"):
+        look_at_other_inputs(trial, _judge_shape)
+    with trial.stage("evidence"):
+        finish()
+
+
 def _judge_shape(trial: Trial) -> None:
     """Correctness and times for the sizes that both sides have now."""
     rounds = Rounds(trial)
@@ -101,7 +108,7 @@ def _judge_shape(trial: Trial) -> None:
         rounds.run()
         if trial.interpreted:
             run_configurations(trial, rounds)
-    if trial.request.timing_budget_s > 0 and not trial.interpreted:
+    if trial.request.timing_budget_s > 0 and not trial.interpreted and not trial.request.screen:
         with trial.stage("timing"):
             _time(trial)
 

@@ -69,7 +69,7 @@ def _shapes(value: Any, module: Mapping[str, Any]) -> tuple[Shape, ...]:
         raise InvalidProblem("META['shapes'] is not a list")
     if len(value) > MAX_SHAPES:
         raise InvalidProblem(f"META['shapes'] has more than {MAX_SHAPES} entries")
-    shapes = [_shape(f"META['shapes'][{i}]", entry, module) for i, entry in enumerate(value)]
+    shapes = [parse_shape(f"META['shapes'][{i}]", entry, module) for i, entry in enumerate(value)]
     own = [shape for shape in shapes if not shape.globals] or [Shape()]
     if len(own) > 1:
         raise InvalidProblem(
@@ -83,7 +83,8 @@ def _shapes(value: Any, module: Mapping[str, Any]) -> tuple[Shape, ...]:
     return ordered
 
 
-def _shape(where: str, entry: Any, module: Mapping[str, Any]) -> Shape:
+def parse_shape(where: str, entry: Any, module: Mapping[str, Any]) -> Shape:
+    """One set of sizes for a problem's module; raises InvalidProblem, with `where` in its text."""
     if not isinstance(entry, dict):
         raise InvalidProblem(f"{where} is not a dictionary")
     unknown = sorted(set(map(str, entry)) - {"name", "weight", "globals"})

@@ -131,6 +131,10 @@ class EvaluationRequest:
     sides, `as-declared` takes what the problem's META says. `profile`: how closely a correct candidate is
     looked at. `require_sandbox`: a weaker jail is an error instead of a flag. With `emit`, what compilers
     made of the candidate's kernels comes back too (on a device: of a correct candidate's, with a profile).
+
+    `screen` is a first look for those who judge in full later: build and rounds (and a profile), no times, no
+    evidence against cheating, no other inputs; `correct` then carries the flag `screened`. `sizes` sets
+    module-level names of the problem to smaller numbers, instead of the shapes of META.
     """
 
     problem: str
@@ -151,6 +155,8 @@ class EvaluationRequest:
     profile: Profile = "none"
     require_sandbox: bool = False
     emit: bool = False
+    screen: bool = False
+    sizes: dict[str, int] | None = None
 
 
 @dataclass
