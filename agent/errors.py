@@ -37,3 +37,7 @@ class StepNotPending(AgentError):
 
 class NothingToExport(AgentError):
     """The runs hold nothing of the format that was asked for, or nothing of it may leave this machine."""
+
+
+class ExchangeError(AgentError):
+    """The folder of an exchange cannot be used, or a prompt that is named does not wait there."""

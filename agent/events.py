@@ -42,6 +42,22 @@ class PromptReady:
 
 
 @dataclass(frozen=True)
+class Writing:
+    """An answer is being streamed; `characters` of it are here."""
+
+    step: int
+    characters: int
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Something about a model that people should know: a parameter it does not take, that it was down."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Generated:
     """A candidate exists and goes to the judge."""
 
@@ -96,5 +112,15 @@ class Stopped:
 
 
 SearchEvent = (
-    RunStarted | StepStarted | PromptReady | Generated | Evaluated | Skipped | Ideas | Verifying | Stopped
+    RunStarted
+    | StepStarted
+    | PromptReady
+    | Writing
+    | Noted
+    | Generated
+    | Evaluated
+    | Skipped
+    | Ideas
+    | Verifying
+    | Stopped
 )

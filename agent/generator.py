@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,7 +30,9 @@ class GenerationRequest:
     `tried` holds the digests of what the run already has, so that a generator can avoid it:
     `agent.novelty.program_digest(source)` and, for nodes with a genome, `genome_digest(genome)`. With
     `want_ideas`, so many optimisations are wanted in words (`Draft.ideas`) and no candidate; `idea` is one to
-    implement.
+    implement. `run_id` and `step` name the request; `on_text` is told each piece of an answer that is
+    streamed, `on_wait` in a line why there is none yet. Where a run has several generators, they are asked in
+    the order `generators`.
     """
 
     prompt: PromptRecord
@@ -42,6 +45,10 @@ class GenerationRequest:
     tried: frozenset[str] = frozenset()
     want_ideas: int = 0
     idea: str = ""
+    run_id: str = ""
+    on_text: Callable[[str], None] | None = None
+    on_wait: Callable[[str], None] | None = None
+    generators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,9 @@ class Draft:
 
     `hypothesis` says what changes, why and the predicted effect; `compiler_made` marks code that is the
     compiler's own, so that parity with it is never counted as a win. `used` names the chunk and skill ids
-    that shaped the candidate. `cost_usd` is None where the provider reports no price. `ideas` answers a
-    request for ideas, and then `source` is empty. `claim` is the hypothesis as data, read from the
-    answer where it is None.
+    that shaped the candidate. `cost_usd` is None where it is not known. `ideas` answers a request for ideas,
+    and then `source` is empty. `claim` is the hypothesis as data, read from the answer where it is None.
+    `generator` names who made it, where the generator that was asked has several.
     """
 
     source: str
@@ -66,6 +73,7 @@ class Draft:
     raw: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
     ideas: tuple[str, ...] = ()
+    generator: str = ""
     claim: Hypothesis | None = None
 
     def stated(self) -> Hypothesis:
@@ -87,16 +95,24 @@ class GenerationFailed(Exception):
         tokens_in: int = 0,
         tokens_out: int = 0,
         cost_usd: float | None = 0.0,
+        generator: str = "",
+        notes: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.raw = raw
         self.tokens_in = tokens_in
         self.tokens_out = tokens_out
         self.cost_usd = cost_usd
+        self.generator = generator
+        self.notes = notes or {}
 
 
 class Exhausted(GenerationFailed):
     """The generator has nothing new to offer for this parent."""
+
+
+class OutOfAnswers(Exhausted):
+    """The generator has nothing more to offer for any parent: a recording is at its end."""
 
 
 class Generator(Protocol):

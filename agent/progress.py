@@ -9,6 +9,7 @@ from typing import Any
 from agent.diagnose import roofline_share
 from agent.graph import SearchGraph, SearchNode, standing
 from agent.judge import unjudged
+from agent.models import ModelBandit, reward_of
 from agent.policies import Outcome, Policy, Selection
 from agent.rows import StoredEvent, StoredRun
 from agent.settings import BestResult, SearchResult
@@ -25,6 +26,8 @@ class RunProgress:
         self.steps = 0  # told
         self.last_step = 0  # the highest number that was asked
         self.pending: dict[int, Selection] = {}  # asked and not told, by step
+        self.asked_of: dict[int, str] = {}  # who is to answer those, where there are several
+        self.bandit = ModelBandit()
         self.seq = 0
         self.since_best = 0
         self.unjudged = 0  # candidates in a row that the harness could not judge
@@ -36,9 +39,10 @@ class RunProgress:
         self.by_digest: dict[str, str] = {}
         self.skipped: list[dict[str, Any]] = []
 
-    def asked(self, step: int, selection: Selection) -> None:
+    def asked(self, step: int, selection: Selection, generator: str = "") -> None:
         """A step was decided and is under way."""
         self.pending[step] = selection
+        self.asked_of[step] = generator
         self.last_step = max(self.last_step, step)
 
     def after(self, payload: dict[str, Any], node: SearchNode | None) -> tuple[int, float | None, str | None]:
@@ -54,6 +58,7 @@ class RunProgress:
         """A step is over: `payload` is its event, `node` its candidate if there was one."""
         self.tokens, self.cost_usd, best_id = self.after(payload, node)
         self.pending.pop(payload["step"], None)
+        self.asked_of.pop(payload["step"], None)
         self.last_step = max(self.last_step, payload["step"])
         self.steps += 1
         self.elapsed_s = float(payload["elapsed_s"])
@@ -65,6 +70,7 @@ class RunProgress:
             lost = unjudged(node.status, node.evaluation.get("flags") or ())
             self.unjudged = self.unjudged + 1 if lost else 0
             self.by_digest[node.digest] = node.node_id
+        self._score(payload, node)
         self.since_best = 0 if best_id != self.best_id else self.since_best + 1
         self.best_id = best_id
         # The policy is told last, when the graph has the node.
@@ -74,11 +80,20 @@ class RunProgress:
     def apply(self, event: StoredEvent, graph: SearchGraph) -> None:
         """What a stored event did; `graph` has the node that it is about."""
         if event.kind == "asked":
-            self.asked(event.payload["step"], Selection.from_json(event.payload))
+            order = event.payload.get("generators") or [""]
+            self.asked(event.payload["step"], Selection.from_json(event.payload), order[0])
         elif event.kind == "step":
             found = event.payload.get("node_id")
             self.account(event.payload, first_judged(graph.node(found)) if found else None)
         self.seq = event.seq + 1
+
+    def _score(self, payload: dict[str, Any], node: SearchNode | None) -> None:
+        """Whoever made this candidate is asked more or less often from now on."""
+        name = payload.get("generator")
+        if not name or payload["outcome"] == "ideas" or (node is not None and self.unjudged):
+            return
+        parent = self.graph.node(payload["parent_id"]) if payload["parent_id"] else None
+        self.bandit.tell(name, reward_of(node, parent), int(payload["tokens"]), payload["cost_usd"])
 
     def amend(self, node: SearchNode) -> None:
         """A later look has changed the verdict on a node."""

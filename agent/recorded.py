@@ -71,9 +71,11 @@ def _decide(progress: RunProgress, stored: StoredRun, event: StoredEvent) -> lis
     step = payload["step"]
     rng = random.Random(step_seed(stored.settings, step, "policy"))
     chosen = progress.policy.ask(progress.graph, rng, tuple(progress.pending.values()))
+    models = payload.get("generators", [])
     pairs = [
         ("step", step, progress.last_step + 1),
         ("pending", payload["pending"], list(progress.pending)),
+        ("generators", models, progress.bandit.order(models, list(progress.asked_of.values()))),
         ("selection", Selection.from_json(payload).to_json(), chosen.to_json() if chosen else None),
     ]
     return [

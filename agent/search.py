@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent import events as ev
 from agent.cascade import Cascade
 from agent.crew import Crew
 from agent.errors import RunBusy, RunOver
-from agent.generator import Draft, GenerationFailed, Generator
-from agent.generators import make_generator
+from agent.generator import Draft, GenerationFailed, GenerationRequest, Generator
+from agent.generators import make_generator, settled
 from agent.judge import UNJUDGED_LIMIT, Executor, Judge, unavailable
 from agent.place import Place
 from agent.policies import load_policy
@@ -49,9 +51,12 @@ class Search:
     ) -> None:
         self._kb = kb
         self._executor = executor
-        self._settings = settings
         self._emit: OnEvent = on_event or _ignore
-        self._generator = generator or make_generator(settings.generator, executor, settings.base_url)
+        if generator is None:
+            settings = replace(settings, generator=settled(settings.generator, kb))
+            generator = make_generator(settings, executor, kb)
+        self._generator = generator
+        self._settings = settings
         self._place = place or Place.of(settings.target, kb.home / "cache")
         load_policy(settings.policy, settings.drafts)  # an unknown one is refused before anything runs
 
@@ -90,21 +95,24 @@ class Search:
         on_event: OnEvent | None = None,
         generator: Generator | None = None,
         place: Place | None = None,
+        changes: Mapping[str, Any] | None = None,
     ) -> SearchResult:
         """Continue a run where its last finished step left it; a finished run returns its result again.
 
-        Raises RunNotFound, and RunBusy while another live process works on the run.
+        `changes` are settings of its models that are others from now on: `generator`, `base_url`,
+        `parameters`, `stream`. Raises RunNotFound, and RunBusy while another live process works on the run.
         """
         store = RunStore(kb)
         run_id = store.resolve(run_id)
         if (result := store.result(run_id)) is not None:
             return result
-        settings = store.settings(run_id)
+        settings = replace(store.settings(run_id), **(changes or {}))
         search = cls(kb, executor, settings, on_event=on_event, generator=generator, place=place)
         try:
             session = SearchSession.resume(
                 kb,
                 run_id,
+                settings=search._settings,
                 generator=search._generator.name,
                 hosted=search._generator.hosted,
                 place=search._place,
@@ -171,7 +179,7 @@ class Search:
             try:
                 while failure is None and not crew.full and (step := session.ask()) is not None:
                     underway[step.number] = step
-                    crew.start(step.number, partial(self._generator.generate, step.request))
+                    crew.start(step.number, partial(self._generator.generate, self._request(step)))
             except Exception as error:
                 failure = error
             if not crew.busy:
@@ -202,6 +210,20 @@ class Search:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def _request(self, step: Step) -> GenerationRequest:
+        """The step's request, with what is to be told while it is answered."""
+        number, come = step.number, 0
+
+        def on_text(piece: str) -> None:
+            nonlocal come
+            come += len(piece)
+            self._emit(ev.Writing(number, come))
+
+        def on_wait(why: str) -> None:
+            self._emit(ev.Noted(number, why))
+
+        return replace(step.request, on_text=on_text if self._settings.stream else None, on_wait=on_wait)
 
 
 def _ignore(_event: ev.SearchEvent) -> None:

@@ -25,7 +25,8 @@ from agent import events as ev
 from agent.behaviour import behaviour
 from agent.diagnose import diagnose_evaluation
 from agent.errors import RunOver, StepNotPending
-from agent.generator import Draft, Exhausted, GenerationFailed
+from agent.generator import Draft, Exhausted, GenerationFailed, OutOfAnswers
+from agent.generators import generator_names
 from agent.graph import SearchNode
 from agent.hypothesis import with_verdict
 from agent.judge import finite, judged
@@ -76,7 +77,7 @@ class SearchSession:
         self.stop_reason: str | None = None
         self.resumed = False
         self._kb = kb
-        self._generator = generator or settings.generator
+        self._generators = generator_names(generator or settings.generator)
         self._hosted = hosted
         self._place = place or Place.of(settings.target, kb.home / "cache")
         self._emit: OnEvent = on_event or (lambda _event: None)
@@ -117,19 +118,22 @@ class SearchSession:
         kb: KnowledgeBase,
         run_id: str,
         *,
+        settings: SearchSettings | None = None,
         generator: str | None = None,
         hosted: bool = True,
         place: Place | None = None,
         on_event: OnEvent | None = None,
     ) -> Self:
-        """Continue an unfinished run (an id, a unique prefix, or `last`) with the settings it was made with.
+        """Continue an unfinished run (an id, a unique prefix, or `last`) with the settings it was made with,
+        or with `settings`, which are stored in their place.
 
         Raises RunNotFound, RunBusy while another live process works on the run, RunOver for a finished one.
         """
         from harness.worker.model import ProblemFacts
 
         run_id = RunStore(kb).resolve(run_id)
-        settings = RunStore(kb).settings(run_id)
+        before = RunStore(kb).settings(run_id)
+        settings = settings or before
         session = cls(kb, settings, generator=generator, hosted=hosted, place=place, on_event=on_event)
         session.run_id = run_id
         session.store.claim(run_id)
@@ -142,6 +146,9 @@ class SearchSession:
             )
             session.resumed = True
             session._replay(stored)
+            if settings != before:
+                session.store.reconfigure(run_id, session.progress.seq, settings)
+                session.progress.seq += 1
             session.store.set_state(run_id, RunState.RUNNING)
         except BaseException:
             session.close()
@@ -151,7 +158,9 @@ class SearchSession:
     def _begin(self, run_id: str, name: str, source: str, facts: ProblemFacts) -> None:
         self.run_id, self.problem_name, self.problem_source, self.facts = run_id, name, source, facts
         self._facts_json = facts.to_json()
-        self._writer = StepWriter(self._kb, self.settings, source, facts, self._place, hosted=self._hosted)
+        self._writer = StepWriter(
+            self._kb, self.settings, source, facts, self._place, run_id=run_id, hosted=self._hosted
+        )
         self._started = time.monotonic()  # no wall clock: that may jump
 
     def _replay(self, stored: StoredRun) -> None:
@@ -159,11 +168,10 @@ class SearchSession:
         told = {event.payload["step"] for event in stored.events if event.kind == "step"}
         for event in self.progress.replay(stored):
             if event.kind == "asked" and event.payload["step"] not in told:
-                self._unissued.append(
-                    self._writer.decide(
-                        self.progress, event.payload["step"], Selection.from_json(event.payload)
-                    )
-                )
+                number, selection = event.payload["step"], Selection.from_json(event.payload)
+                order = [n for n in event.payload.get("generators", ()) if n in self._generators]
+                order += [n for n in self._generators if n not in order]
+                self._unissued.append(self._writer.decide(self.progress, number, selection, order))
         self._started -= self.progress.elapsed_s
 
     # --- ask ---
@@ -206,10 +214,16 @@ class SearchSession:
                 self.stop_reason = EXHAUSTED
             return None
         self._quota.reserve(STEP_BYTES)
-        asked = self._writer.decide(progress, number, selection)
-        payload = {"step": number, **selection.to_json(), "pending": list(progress.pending)}
+        order = progress.bandit.order(self._generators, list(progress.asked_of.values()))
+        asked = self._writer.decide(progress, number, selection, order)
+        payload = {
+            "step": number,
+            **selection.to_json(),
+            "pending": list(progress.pending),
+            "generators": order,
+        }
         self.store.ask(self.run_id, progress.seq, number, payload)
-        progress.asked(number, selection)
+        progress.asked(number, selection, order[0])
         progress.seq += 1
         return asked
 
@@ -265,12 +279,12 @@ class SearchSession:
             "local_only": step.prompt.local_only,
         }
         if isinstance(made, Draft) and made.ideas:
-            node, outcome = None, {**self._answer(made), "outcome": "ideas", "ideas": list(made.ideas)}
+            node, outcome = None, {"outcome": "ideas", "ideas": list(made.ideas)}
         elif isinstance(made, Draft):
             node, outcome = self._judged(step, made, evaluation)
         else:
             node, outcome = None, self._failed(made)
-        payload |= outcome
+        payload |= outcome | self._accounts(made)
         payload["elapsed_s"] = round(self.elapsed_s, 3)
         progress = self.progress
         before = progress.best_id
@@ -281,6 +295,10 @@ class SearchSession:
         progress.seq += 1
         del self._issued[step.number]
         self._digests = {d: n for d, n in self._digests.items() if n != step.number}
+        for line in payload["said"]:
+            self._emit(ev.Noted(step.number, line))
+        if isinstance(made, OutOfAnswers) and self.stop_reason is None:
+            self.stop_reason = f"exhausted: {made}"
         if payload["outcome"] == "ideas":
             self._emit(ev.Ideas(step.number, tuple(payload["ideas"]), payload["elapsed_s"]))
         elif node is None:
@@ -290,21 +308,24 @@ class SearchSession:
             self._emit(ev.Evaluated(step.number, node, is_best, progress.best, payload["elapsed_s"]))
         return node
 
-    def _answer(self, draft: Draft) -> dict[str, Any]:
-        return {
-            "raw_sha": self._kb.blobs.put(draft.raw) if draft.raw else "",
-            "used": list(draft.used),
-            "tokens": draft.tokens_in + draft.tokens_out,
-            "cost_usd": draft.cost_usd,
-        }
-
     def _failed(self, failure: GenerationFailed) -> dict[str, Any]:
         return {
             "outcome": "exhausted" if isinstance(failure, Exhausted) else "no_candidate",
             "error": str(failure),
-            "raw_sha": self._kb.blobs.put(failure.raw) if failure.raw else "",
-            "tokens": failure.tokens_in + failure.tokens_out,
-            "cost_usd": failure.cost_usd,
+        }
+
+    def _accounts(self, made: Draft | GenerationFailed) -> dict[str, Any]:
+        """Who answered what, and what that cost; `generator` is empty where nobody in particular did."""
+        return {
+            "generator": made.generator or (self._generators[0] if len(self._generators) == 1 else ""),
+            "raw_sha": self._kb.blobs.put(made.raw) if made.raw else "",
+            "used": list(made.used) if isinstance(made, Draft) else [],
+            "tokens": made.tokens_in + made.tokens_out,
+            "tokens_in": made.tokens_in,
+            "tokens_out": made.tokens_out,
+            "cost_usd": made.cost_usd,
+            "unmetered": bool(made.notes.get("unmetered")),
+            "said": list(made.notes.get("model", ())),
         }
 
     def _judged(
@@ -313,7 +334,6 @@ class SearchSession:
         """The node and its part of the step's event; no node for a program the run already has."""
         digest = program_digest(draft.source)
         outcome: dict[str, Any] = {
-            **self._answer(draft),
             "outcome": "evaluated",
             "hypothesis": draft.hypothesis,
             "tried": [digest, *([genome_digest(draft.genome)] if draft.genome is not None else [])],
@@ -330,7 +350,7 @@ class SearchSession:
             node_id=node_id(self.run_id, step.number),
             parent_id=(step.parent or self.progress.graph.root).node_id,
             step=step.number,
-            generator=self._generator,
+            generator=draft.generator or self._generators[0],
             source_sha=self._kb.blobs.put(draft.source),
             digest=digest,
             status="",

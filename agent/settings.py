@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, get_args
 
 from agent.errors import SettingsInvalid
@@ -14,13 +14,15 @@ from harness.worker.model import Profile
 class SearchSettings:
     """The settings of one run; stored with it, so nothing secret belongs here.
 
-    `problem` is a path or problem spec, `generator` is `recipe` or `provider:model` (with `base_url` for an
-    OpenAI-compatible server). `drafts` independent candidates come first. `budget_tokens` bounds each prompt.
-    `step_timing_s` bounds the time spent measuring one candidate; the winner is measured longer. `threads` is
-    the number of CPU threads, None for all. Time limits are in seconds, memory in bytes. `concurrency` steps
-    are under way at once; a run with one is reproducible from its seed. `max_tokens` counts prompts and
-    answers; `near_roofline` is the share, at most 1, of the nearest ceiling that is good enough. With
-    `cascade`, cheap looks come before the full evaluation of a candidate; `profile` is for each new best.
+    `problem` is a path or problem spec. `generator` names one or, separated by commas, several
+    (`agent.generators`); `base_url` is the address of an OpenAI-compatible server, `parameters` are sent to
+    chat models, whose answers are streamed with `stream`. `drafts` independent candidates come first.
+    `budget_tokens` bounds each prompt. `step_timing_s` bounds the time spent measuring one candidate; the
+    winner is measured longer. `threads` is the number of CPU threads, None for all. Time limits are in
+    seconds, memory in bytes. `concurrency` steps are under way at once; a run with one is reproducible from
+    its seed. `max_tokens` counts prompts and answers; `near_roofline` is the share, at most 1, of the nearest
+    ceiling that is good enough. With `cascade`, cheap looks come before the full evaluation of a candidate;
+    `profile` is for each new best.
     """
 
     problem: str
@@ -28,6 +30,8 @@ class SearchSettings:
     policy: str = "greedy"
     generator: str = "recipe"
     base_url: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    stream: bool = False
     steps: int = 30
     time_limit_s: float | None = None
     patience: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ class Asked:
     parent: SearchNode | None
     prompt: PromptRequest
     tried: frozenset[str]
+    generators: tuple[str, ...]
 
 
 class StepWriter:
@@ -57,9 +59,11 @@ class StepWriter:
         facts: ProblemFacts,
         place: Place,
         *,
+        run_id: str,
         hosted: bool,
     ) -> None:
         self._store = RunStore(kb)
+        self._run_id = run_id
         self._settings = settings
         self._source = problem_source
         self._facts = facts
@@ -68,8 +72,10 @@ class StepWriter:
         self._hosted = hosted
         self._synthesizer = Synthesizer(kb)
 
-    def decide(self, progress: RunProgress, number: int, selection: Selection) -> Asked:
-        """The step as it is known now."""
+    def decide(
+        self, progress: RunProgress, number: int, selection: Selection, generators: Sequence[str]
+    ) -> Asked:
+        """The step as it is known now; `generators` are to be asked in this order."""
         parent = progress.graph.node(selection.parent_id) if selection.parent_id else None
         failed = failed_attempts(progress.graph, progress.skipped, selection.parent_id, selection.memory)
         request = PromptRequest(
@@ -86,7 +92,7 @@ class StepWriter:
             want_ideas=selection.want_ideas,
             idea=selection.idea,
         )
-        return Asked(number, selection, parent, request, frozenset(progress.tried))
+        return Asked(number, selection, parent, request, frozenset(progress.tried), tuple(generators))
 
     def write(self, asked: Asked) -> Step:
         """The step with its prompt. Raises what retrieval raises, and BudgetTooSmall."""
@@ -113,6 +119,8 @@ class StepWriter:
             tried=asked.tried,
             want_ideas=asked.selection.want_ideas,
             idea=asked.selection.idea,
+            run_id=self._run_id,
+            generators=asked.generators,
         )
         return Step(asked.number, asked.selection, parent, prompt, request)
 

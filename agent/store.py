@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -193,6 +193,16 @@ class RunStore:
             session.add(run)
             session.commit()
 
+    def reconfigure(self, run_id: str, seq: int, settings: SearchSettings) -> None:
+        """The run goes on with other settings; the event says with which. Raises RunBusy as `append` does."""
+        with self._session() as session:
+            run = self._run(session, run_id)
+            changed = {k: v for k, v in settings.to_json().items() if run.settings.get(k) != v}
+            self._event(session, run_id, seq, "settings", changed)
+            run.settings, run.generator, run.updated = settings.to_json(), settings.generator, now()
+            session.add(run)
+            session.commit()
+
     def finish(
         self, run_id: str, seq: int, stop_reason: str, result: SearchResult, best: SearchNode | None
     ) -> None:
@@ -284,6 +294,10 @@ class RunStore:
     def source(self, node: SearchNode) -> str:
         """The candidate's source."""
         return self._kb.blobs.text(node.source_sha)
+
+    def answer(self, event: Mapping[str, Any]) -> str:
+        """What a step's generator said, word by word; empty where it said nothing."""
+        return self._kb.blobs.text(event["raw_sha"]) if event.get("raw_sha") else ""
 
     def prompt(self, node: SearchNode) -> str:
         """The text of the prompt that led to the node; empty for the root."""

@@ -83,8 +83,14 @@ class ChatModel:
         self._lock = threading.Lock()
         self._model = make(self._parameters)
 
-    def ask(self, messages: Sequence[BaseMessage], on_text: OnText | None = None) -> Reply:
-        """One answer; with `on_text` it is streamed, and each piece told as it comes.
+    def ask(
+        self,
+        messages: Sequence[BaseMessage],
+        on_text: OnText | None = None,
+        on_wait: OnText | None = None,
+    ) -> Reply:
+        """One answer; with `on_text` it is streamed, and each piece told as it comes. `on_wait` is told in a
+        line before every wait.
 
         A parameter that the provider rejects is left out from then on. Raises ModelError: at once for what a
         retry cannot mend, ModelUnavailable when patience is at its end.
@@ -117,6 +123,8 @@ class ChatModel:
                     ) from error
                 if attempt == 1:
                     notes.append(f"{self.name} had to be asked again: {short(error)}")
+                if on_wait is not None:
+                    on_wait(f"{self.name} is asked again in {pause:.0f} s: {short(error)}")
                 self._sleep(pause)
 
     def _leave_out(self, parameter: str, sent: dict[str, Any]) -> bool:

@@ -85,6 +85,9 @@ class Settings(BaseSettings):
         default_factory=dict,
         description='USD per million tokens of chat models: {"provider:NAME": {"input": 1, "output": 8}}.',
     )
+    chat_patience_s: float = Field(
+        default=1800.0, ge=0, description="How long a search waits for a chat model that does not answer."
+    )
     cross_encoder: str = Field(
         default="", description="A local cross-encoder that reranks: its folder or cached name; empty: none."
     )

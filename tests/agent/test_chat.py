@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from chat_server import USAGE, ChatServer, completion, failure
 
-from agent.chat import ChatGenerator
+from agent.chat import ChatGenerator, ModelAnswerer
 from agent.generator import GenerationFailed, GenerationRequest
 from harness.worker.model import ProblemFacts
 from kb.chat import open_model
@@ -32,7 +32,7 @@ def request_() -> GenerationRequest:
 
 
 def generator(provider: ChatServer) -> ChatGenerator:
-    return ChatGenerator(open_model("openai:some-model", provider.url))
+    return ChatGenerator(ModelAnswerer(open_model("openai:some-model", provider.url)))
 
 
 def test_an_answer_becomes_a_candidate(provider, request_):
