@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sqlmodel import Session
 
     from kb.asking import Refiner
+    from kb.catalogue import Catalogue, Selection
     from kb.embedding import Embedder
     from kb.records import SkillRecord, SubQuery
     from kb.retrieval import QueryResult
@@ -47,6 +48,7 @@ class KnowledgeBase:
         self.serving = Serving(self, embedder)
         self._exact = ExactSearch(self)
         self._refiner: Refiner | None = None
+        self._catalogue: tuple[dict[str, tuple[int, int]], Catalogue] | None = None
         self.notices: list[str] = []
 
     @classmethod
@@ -98,12 +100,31 @@ class KnowledgeBase:
     # --- retrieval ---
 
     def query(
-        self, text: str, *, target: str | None = None, kinds: Sequence[str] | None = None, k: int = 10
+        self,
+        text: str,
+        *,
+        target: str | None = None,
+        kinds: Sequence[str] | None = None,
+        k: int = 10,
+        within: Selection | None = None,
     ) -> QueryResult:
         """Hybrid retrieval, see `kb.retrieval.query`."""
         from kb.retrieval import query
 
-        return query(self, text, target=target, kinds=kinds, k=k)
+        return query(self, text, target=target, kinds=kinds, k=k, within=within)
+
+    def catalogue(self) -> Catalogue:
+        """The index of the stored documents as they are now; kept while they do not change."""
+        from kb.catalogue import Catalogue
+        from kb.documents import expected_vectors
+
+        with self.session() as session:
+            connection = session.connection()
+            connection.exec_driver_sql("BEGIN")  # one state of the database for both
+            state = expected_vectors(connection)
+            if self._catalogue is None or self._catalogue[0] != state:
+                self._catalogue = (state, Catalogue(self, connection))
+            return self._catalogue[1]
 
     def query_many(
         self,
@@ -168,10 +189,11 @@ class KnowledgeBase:
             return expected_vectors(session.connection())
 
     def nearest_passages(
-        self, text: str, partitions: Sequence[str], limit: int
+        self, text: str, partitions: Sequence[str], limit: int, within: Selection | None = None
     ) -> tuple[str, list[tuple[str, float]]]:
         """Who searched, "exact" or "chroma", and passage ids with cosine similarity, best first; "none" and
         nothing, with a notice, where the model that made the vectors is lost and the next one is not ready.
+        Chroma looks outside `within`, too: the caller leaves out what it finds there.
 
         Chroma serves scopes with more than `Settings.exact_passages` passages. It is rebuilt, with a notice,
         when it is out of step, and raises IndexUnavailable when that fails: nothing takes its place unseen.
@@ -188,7 +210,8 @@ class KnowledgeBase:
                 return "none", []
             expected = self.expected_vectors()
             if self._exact.serves(sum(expected[p][1] for p in partitions if p in expected)):
-                return "exact", self._exact.search(embedder, partitions, vector, limit)
+                allowed = None if within is None else within.of_chunks
+                return "exact", self._exact.search(embedder, partitions, vector, limit, allowed)
             try:
                 found = self.vectors.search(
                     embedder.model_id, self.expected_vectors, partitions, vector, limit

@@ -8,9 +8,9 @@ is nothing here that could be out of step, as a partition is read anew when its 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kb.errors import IndexUnavailable
 
@@ -29,6 +29,7 @@ class _Partition:
     model: str
     generation: int
     ids: list[str]
+    chunks: Any  # (len(ids),) int64: the pk of the chunk that the passage is part of
     vectors: Vectors  # (len(ids), dimension)
 
 
@@ -45,9 +46,15 @@ class ExactSearch:
         return passages <= self._kb.settings.exact_passages
 
     def search(
-        self, embedder: Embedder, partitions: Sequence[str], vector: Vectors, limit: int
+        self,
+        embedder: Embedder,
+        partitions: Sequence[str],
+        vector: Vectors,
+        limit: int,
+        allowed: Callable[[Any], Any] | None = None,
     ) -> list[tuple[str, float]]:
-        """(passage id, cosine similarity) to `vector` of `embedder`, best first, ties by id.
+        """(passage id, cosine similarity) to `vector` of `embedder`, best first, ties by id. `allowed` says of
+        chunks (n,) which may be found: (n,), bool.
 
         Raises IndexUnavailable where vectors are damaged, EmbeddingFailed where missing ones cannot be made.
         """
@@ -61,11 +68,10 @@ class ExactSearch:
             scores = np.einsum("ij,j->i", partition.vectors, vector)
             # Sums of products differ in their last digits from machine to machine; the order must not.
             scores = np.round(scores, 6)
-            if limit < len(scores):
-                floor = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-                chosen = np.flatnonzero(scores >= floor)
-            else:
-                chosen = np.arange(len(scores))
+            chosen = np.arange(len(scores)) if allowed is None else np.flatnonzero(allowed(partition.chunks))
+            if limit < len(chosen):
+                floor = np.partition(scores[chosen], len(chosen) - limit)[len(chosen) - limit]
+                chosen = chosen[scores[chosen] >= floor]
             hits += [(partition.ids[i], float(scores[i])) for i in chosen]
         return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:limit]
 
@@ -111,24 +117,27 @@ class ExactSearch:
                 pass
 
 
-def _vectors(connection: Connection, model: str, partition: str) -> tuple[list[str], Vectors]:
-    """Ids and vectors in any order: SQL would drag them through its sorter."""
+def _vectors(connection: Connection, model: str, partition: str) -> tuple[list[str], Any, Vectors]:
+    """Ids, chunks and vectors in any order: SQL would drag them through its sorter."""
     import numpy as np
 
     rows = connection.exec_driver_sql(
-        "SELECT passage.id, embedding.vector FROM passage JOIN embedding USING (text_hash)"
+        "SELECT passage.id, passage.chunk_pk, embedding.vector FROM passage JOIN embedding USING (text_hash)"
         ' WHERE passage."partition" = ? AND embedding.model = ?',
         (partition, model),
     )
     ids: list[str] = []
+    chunks: list[int] = []
     vectors = bytearray()  # grows in place: a list of blobs would hold everything twice
     lengths = set()
-    for passage_id, vector in rows:
+    for passage_id, chunk_pk, vector in rows:
         ids.append(passage_id)
+        chunks.append(chunk_pk)
         vectors += vector
         lengths.add(len(vector))
     if len(lengths) > 1:
         raise IndexUnavailable(
             "stored vectors of one model differ in length", "run `kernelevolve kb check`, then `kb rebuild`"
         )
-    return ids, np.frombuffer(vectors, dtype="<f4").reshape(len(ids), -1 if ids else 0)
+    matrix = np.frombuffer(vectors, dtype="<f4").reshape(len(ids), -1 if ids else 0)
+    return ids, np.array(chunks, dtype=np.int64), matrix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,12 +83,14 @@ def search(
     *,
     limit: int,
     known: Frequencies | None = None,
+    allowed: Callable[[Any], Any] | None = None,
 ) -> list[LexicalHit]:
     """The best `limit` chunks for `terms` among `partitions` (name -> number of chunks), best first.
 
     A term weighs what its frequency in all of `partitions` together says, wherever it is found: scores of
     different partitions compare. Which of equal chunks are among the best is decided by their ids. `known`
-    may have what `frequencies` says of the same terms and partitions.
+    may have what `frequencies` says of the same terms and partitions. `allowed` says of chunks (n,) which may be
+    found: (n,), bool.
     """
     import numpy as np
 
@@ -115,6 +117,9 @@ def search(
     # Equal chunks must be equal, whatever the last digits of their partition's.
     scores = np.round(np.bincount(places, rarity * occurrences), 9)
     covered = np.round(np.bincount(places, rarity) / weights.sum(), 9)
+    if allowed is not None:
+        inside = allowed(pks)
+        pks, scores, covered = pks[inside], scores[inside], covered[inside]
     return [
         LexicalHit(int(pks[i]), float(scores[i]), float(covered[i]))
         for i in _best(connection, pks, scores, limit)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sqlmodel import Session
 
     from kb.base import KnowledgeBase
+    from kb.catalogue import Selection
 
 LEXICAL_CANDIDATES = 200
 PASSAGE_CANDIDATES = 200
@@ -76,8 +77,10 @@ def query(
     target: str | None = None,
     kinds: Sequence[str] | None = None,
     k: int = 10,
+    within: Selection | None = None,
 ) -> QueryResult:
-    """The `k` best chunks for `text`, best first, in a reproducible order.
+    """The `k` best chunks for `text`, best first, in a reproducible order; `within` names the documents that
+    they may come from.
 
     Those that repeat one above them are named there (`why.also_at`). Without a target, what the question
     seems to be about is preferred (`kb.focus`).
@@ -95,12 +98,12 @@ def query(
         inferred = None
         if partitions and text.strip() and k > 0:
             try:
-                found = _add_lexical(session, candidates, terms, partitions)
+                found = _add_lexical(session, candidates, terms, partitions, within)
             except StoreDamaged:  # most likely the derived index; if it is the database, this fails again
                 session.rollback()
                 kb.rebuild_lexical("failed")
-                found = _add_lexical(session, candidates, terms, partitions)
-            _add_dense(kb, session, candidates, asked, list(partitions))
+                found = _add_lexical(session, candidates, terms, partitions, within)
+            _add_dense(kb, session, candidates, asked, list(partitions), within)
             inferred = _inferred(asked, terms, partitions, found) if target is None else None
         fuse(candidates.values(), sum(partitions.values()))
         if inferred is not None:
@@ -126,11 +129,18 @@ def _partitions(session: Session, target: str | None, kinds: Sequence[str] | Non
 
 
 def _add_lexical(
-    session: Session, candidates: dict[int, Candidate], terms: Sequence[str], partitions: Mapping[str, int]
+    session: Session,
+    candidates: dict[int, Candidate],
+    terms: Sequence[str],
+    partitions: Mapping[str, int],
+    within: Selection | None,
 ) -> lexical.Frequencies:
     """How often the partitions have the terms."""
     known = lexical.frequencies(session, terms, partitions)
-    for hit in lexical.search(session, terms, partitions, limit=LEXICAL_CANDIDATES, known=known):
+    allowed = None if within is None else within.of_chunks
+    for hit in lexical.search(
+        session, terms, partitions, limit=LEXICAL_CANDIDATES, known=known, allowed=allowed
+    ):
         candidate = candidates.setdefault(hit.chunk_pk, Candidate())
         candidate.bm25, candidate.coverage = hit.score, hit.coverage
     return known
@@ -142,8 +152,11 @@ def _add_dense(
     candidates: dict[int, Candidate],
     text: str,
     partitions: Sequence[str],
+    within: Selection | None,
 ) -> None:
-    searched_by, found = kb.nearest_passages(text, partitions, PASSAGE_CANDIDATES)
+    import numpy as np
+
+    searched_by, found = kb.nearest_passages(text, partitions, PASSAGE_CANDIDATES, within)
     nearest = dict(found)
     if not nearest:
         return
@@ -152,6 +165,9 @@ def _add_dense(
         "SELECT id, chunk_pk FROM passage WHERE id IN (SELECT value FROM json_each(?))",
         (json.dumps(list(nearest)),),
     )
+    if within is not None and parents:
+        inside = within.of_chunks(np.array([pk for _, pk in parents], dtype=np.int64))
+        parents = [pair for pair, kept in zip(parents, inside, strict=True) if kept]
     for passage_id, chunk_pk in parents:
         candidate = candidates.setdefault(chunk_pk, Candidate())
         candidate.similarity = max(candidate.similarity or -1.0, nearest[passage_id])

@@ -64,6 +64,21 @@ def attempt_line(attempt: Mapping[str, Any]) -> str:
     return one_line(line, 400)
 
 
+def lesson_line(lesson: Mapping[str, Any]) -> str:
+    """A hypothesis and what its measurement said of it."""
+    return one_line(f"step {lesson.get('step')}, {lesson.get('verdict')}: {lesson.get('hypothesis')}", 400)
+
+
+def avoid_line(known: Mapping[str, Any]) -> str:
+    """A strategy that failed on this problem before, and why."""
+    return one_line(f"{known.get('strategy')}: {known.get('why')}", 400)
+
+
+def example_summary(example: Mapping[str, Any]) -> str:
+    """Where another candidate comes from and how it did."""
+    return one_line(f"From {example.get('origin')}: ", 120) + " " + parent_summary(example)
+
+
 def _spec(spec: Mapping[str, Any]) -> str:
     return f"{spec['name']} {spec['dtype']}[{', '.join(str(n) for n in spec['shape'])}]"
 

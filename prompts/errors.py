@@ -17,3 +17,7 @@ class BudgetTooSmall(PromptError):
 
 class TokenizerMissing(PromptError):
     """The bundled tokenizer cannot be found or read."""
+
+
+class NotReplayable(PromptError):
+    """A stored prompt cannot be made again from what it was made from."""

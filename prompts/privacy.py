@@ -9,6 +9,8 @@ from typing import Any
 from kb.records import Hit, SkillRecord
 from prompts.request import PromptRequest
 
+_LISTS = {"failed": "attempt", "lessons": "lesson", "avoid": "experience", "examples": "candidate"}
+
 
 def presentable(request: PromptRequest) -> tuple[PromptRequest, list[str]]:
     """The request as its model may see it, and what was withheld of it.
@@ -22,15 +24,23 @@ def presentable(request: PromptRequest) -> tuple[PromptRequest, list[str]]:
         withheld.append(f"source and hypothesis of step {parent['step']}")
         parent = {**parent, "source": "", "hypothesis": "", "log": ""}
         request = replace(request, parent=parent, diagnosis=_without_words(request.diagnosis))
-    failed = [attempt for attempt in request.failed if not attempt.get("local_only")]
-    withheld += [f"attempt of step {a.get('step')}" for a in request.failed if a.get("local_only")]
-    return replace(request, failed=failed), withheld
+    shown: dict[str, Any] = {}
+    for name, what in _LISTS.items():
+        entries = getattr(request, name)
+        shown[name] = [entry for entry in entries if not entry.get("local_only")]
+        withheld += [f"{what} of {_whence(entry)}" for entry in entries if entry.get("local_only")]
+    return replace(request, **shown), withheld
 
 
 def shaped_by_local_only(request: PromptRequest, passages: Sequence[Hit | SkillRecord]) -> bool:
     """Whether what a model answers to this request may repeat local-only text."""
-    earlier = [*request.failed, *([request.parent] if request.parent else [])]
+    earlier = [entry for name in _LISTS for entry in getattr(request, name)]
+    earlier += [request.parent] if request.parent else []
     return any(p.local_only for p in passages) or any(e.get("local_only") for e in earlier)
+
+
+def _whence(entry: dict[str, Any]) -> str:
+    return f"step {entry['step']}" if "step" in entry else str(entry.get("origin") or "another run")
 
 
 def _without_words(diagnosis: dict[str, Any] | None) -> dict[str, Any] | None:

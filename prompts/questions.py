@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kb.diagnoses import TROUBLE
 from prompts.request import PromptRequest
+from prompts.staging import languages_of, level_of
 
 _MAX_OPERATORS = 12
 _REDUCTIONS = frozenset(
@@ -16,6 +18,10 @@ _REDUCTIONS = frozenset(
     softmax std sum var var_mean""".split()  # noqa: SIM905 - a list literal would be one name a line
 )
 _LAYOUTS = frozenset(("permute", "transpose", "t"))
+# Passages asked for at each level of specificity (`prompts.staging.LEVELS`) with the usual budget.
+_HARDWARE = (1, 4, 2, 1)
+_KERNELS = (1, 1, 2, 4)
+_USUAL_BUDGET = 16_000
 
 
 @dataclass(frozen=True)
@@ -69,35 +75,31 @@ def _reduced(dims: Any, rank: int) -> str:
 def plan(request: PromptRequest) -> list[Question]:
     """A step's questions, dominant trouble first: drafts ask for the overview, later steps for the cure."""
     diagnosis = request.diagnosis or {}
-    bottleneck = str(diagnosis.get("bottleneck", "unknown"))
+    level = level_of(request)
     ops = " ".join(operators(request.facts)[:_MAX_OPERATORS]) or str(request.facts.get("name", ""))
     walk = access(request.facts)
     dtypes = " ".join(sorted({str(t["dtype"]) for t in request.facts.get("inputs") or []}))
-    languages = " ".join(str(x) for x in request.target_facts.get("languages") or [])
+    languages = " ".join(languages_of(request))
     architecture = str(request.target_facts.get("architecture", ""))
-    trouble = TROUBLE.get(bottleneck, "")
-    error = str(diagnosis.get("error", ""))
+    trouble = TROUBLE.get(request.bottleneck, "")
+    error = str(diagnosis.get("error") or "")
     place = " ".join(part for part in (request.target, architecture, languages) if part)
 
     questions = []
     if error:
-        questions.append(
-            Question(
-                "guidance", f"{error} {languages}", ("guidance", "document", "constraint"), 4, "the error"
-            )
-        )
+        kinds = ("guidance", "document", "constraint")
+        questions.append(Question("guidance", f"{error} {languages}", kinds, 4, "the error"))
+    if request.idea:
+        questions.append(Question("guidance", f"{request.idea} {ops}", ("guidance", "document"), 4, "the idea"))
     if request.parent is None:
-        overview = f"{ops} {walk} {dtypes} kernel overview: how to make it fast on {place}"
-        questions.append(
-            Question("guidance", overview, ("guidance", "document"), 6, "overview of the operators")
-        )
+        text = f"{ops} {walk} {dtypes} kernel overview: how to make it fast on {place}"
+        purpose = "overview of the operators"
     elif trouble:
         actions = " ".join(str(a) for a in diagnosis.get("actions") or [])
-        cure = f"{trouble} {ops} {actions}"
-        questions.append(Question("guidance", cure, ("guidance", "document"), 6, f"bottleneck: {bottleneck}"))
+        text, purpose = f"{trouble} {ops} {actions}", f"bottleneck: {request.bottleneck}"
     else:
-        further = f"{ops} {dtypes} faster kernel {place}"
-        questions.append(Question("guidance", further, ("guidance", "document"), 6, "no clear bottleneck"))
+        text, purpose = f"{ops} {dtypes} faster kernel {place}", "no clear bottleneck"
+    questions.append(Question("guidance", text, ("guidance", "document"), 6, purpose))
     lessons = [str(f.get("error") or f.get("hypothesis") or "") for f in request.failed[-2:]]
     if any(lessons):
         text = f"{' '.join(lessons)} {ops}"
@@ -105,9 +107,19 @@ def plan(request: PromptRequest) -> list[Question]:
     rules = f"rules and limits for candidates on {place} {error or trouble}"
     questions += [
         Question("skills", f"{ops} {walk} {dtypes} {trouble}", None, 8, "skills for the operators"),
-        Question("skills", f"{ops} {dtypes} {languages}", ("kernel",), 2, "kernels for the operators"),
+        Question(
+            "skills", f"{ops} {dtypes} {languages}", ("kernel",), _KERNELS[level], "kernels for the operators"
+        ),
         Question("constraints", rules, ("constraint",), 4, "rules of the target"),
-        Question("target", f"{place} {trouble or ops}", ("hardware",), 2, "the hardware"),
+        Question("target", f"{place} {trouble or ops}", ("hardware",), _HARDWARE[level], "the hardware"),
         Question("guidance", f"profile of {ops} {trouble}", ("trace",), 2, "profiles of similar kernels"),
     ]
-    return questions
+    more = _share(request.budget_tokens)
+    return [replace(question, k=round(question.k * more)) for question in questions]
+
+
+def _share(budget_tokens: int) -> float:
+    """How many times more to ask for than for the usual budget: an eighth of a longer prompt is better than
+    all of it that is less and less to the point.
+    """
+    return 1 + max(0.0, math.log2(budget_tokens / _USUAL_BUDGET))

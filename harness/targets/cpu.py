@@ -17,6 +17,7 @@ def cpu() -> Target:
     caches = _caches()
     facts: dict[str, str | float] = {
         "device": environment.cpu_name(),
+        "interpreted": "triton",  # of the languages: function only, no times
         "cores": float(environment.usable_cpus()),
         "vector_bits": float(next((bits for flag, bits in _VECTOR_BITS if flag in flags), 64)),
         "instruction_sets": " ".join(

@@ -24,7 +24,7 @@ def test_the_library_is_there(documents: Any) -> None:
 def test_front_matter_is_complete_and_typed(documents: Any) -> None:
     for document in documents:
         meta = document.meta
-        extra = {"advice"} if meta["kind"] in ("guidance", "hardware") else set()
+        extra = {"advice", "language"} if meta["kind"] in ("guidance", "hardware") else {"language"}
         assert set(meta) >= FIELDS, document.name
         assert set(meta) <= FIELDS | extra, document.name
         assert meta["id"] == document.name

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ingest import ingest_paths
+from kb import KnowledgeBase, Settings
+from kb.catalogue import Entry
 from kb.records import Hit, SkillRecord
 from prompts import PromptRequest
 
@@ -53,16 +57,61 @@ class Answer:
     hits: list[Hit]
 
 
+def entry_of(number: int, hit: Hit) -> Entry:
+    about = hit.meta.get("bottleneck")
+    names = [about] if isinstance(about, str) else about if isinstance(about, list) else []
+    return Entry(
+        number, hit.kind, hit.meta.get("scope", "generic"), "", hit.path, hit.meta.get("phase", ""),
+        frozenset(n for n in names if isinstance(n, str)), hit.meta.get("language", ""),
+    )  # fmt: skip
+
+
+@dataclass
+class WordSelection:
+    ids: set[str]
+    taken: list[Entry]
+    left_out: list[Entry]
+
+    @property
+    def documents(self) -> int:
+        return len(self.ids)
+
+
+@dataclass
+class WordCatalogue:
+    hits: list[Hit]
+    digest: str = "the-only-state"
+
+    def select(self, target: str | None, kinds: Any, fits: Any) -> WordSelection:
+        ids, taken, left_out = set(), [], []
+        for number, hit in enumerate(self.hits):
+            if kinds is not None and hit.kind not in kinds:
+                continue
+            entry = entry_of(number, hit)
+            if fits(entry):
+                ids.add(hit.chunk_id)
+            if not entry.says_nothing:
+                (taken if fits(entry) else left_out).append(entry)
+        return WordSelection(ids, taken, left_out)
+
+
 @dataclass
 class WordKnowledge:
     hits: list[Hit] = field(default_factory=list)
     skills: list[SkillRecord] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
-    def query(self, text: str, *, target: str | None = None, kinds: Any = None, k: int = 10) -> Answer:
+    def catalogue(self) -> WordCatalogue:
+        return WordCatalogue(self.hits)
+
+    def query(
+        self, text: str, *, target: str | None = None, kinds: Any = None, k: int = 10, within: Any = None
+    ) -> Answer:
         self.asked.append(text)
         scored = [
-            (len(words(text) & words(h.text)), h) for h in self.hits if kinds is None or h.kind in kinds
+            (len(words(text) & words(h.text)), h)
+            for h in self.hits
+            if (kinds is None or h.kind in kinds) and (within is None or h.chunk_id in within.ids)
         ]
         ranked = sorted((s for s in scored if s[0]), key=lambda s: (-s[0], s[1].chunk_id))[:k]
         return Answer([replace(h, rank=i + 1, score=float(n)) for i, (n, h) in enumerate(ranked)])
@@ -168,3 +217,45 @@ def make_knowledge() -> Any:
         return WordKnowledge(hits, skills)
 
     return make
+
+
+class LetterEmbedder:
+    """Vectors of letter counts: enough for an index that works, instant to load."""
+
+    model_id = "letters"
+    passage_tokens = 220
+    window = 256
+    cutting = "words"
+    sends_to = ""
+    runtime = "test"
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(text.split()) for text in texts]
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        import numpy as np
+
+        counts = np.array([[1 + t.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for t in texts])
+        return (counts / np.linalg.norm(counts, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def kb(tmp_path: Path) -> Iterator[KnowledgeBase]:
+    """A real one, empty."""
+    with KnowledgeBase.open(Settings(home=tmp_path / "home"), embedder=LetterEmbedder()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ingest(kb: KnowledgeBase, tmp_path: Path) -> Any:
+    """ingest({path: text}): documents with front matter, as a person would add them."""
+
+    def add(files: dict[str, str], **kwargs: Any) -> None:
+        folder = tmp_path / "documents"
+        for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        report = ingest_paths(kb, [folder], **kwargs)
+        assert not report.failed
+
+    return add
