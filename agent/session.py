@@ -42,6 +42,7 @@ from agent.store import RunStore, node_id
 from kb.errors import KnowledgeBaseError
 from kb.tables import RunState
 from kb.upkeep.quota import Quota
+from prompts.replay import keep
 
 if TYPE_CHECKING:
     from harness.problem import Problem
@@ -276,6 +277,8 @@ class SearchSession:
             "prompt_sha": self._kb.blobs.put(step.prompt.prompt),
             "prompt_cut": step.prompt.cut,
             "prompt_withheld": step.prompt.withheld,
+            "prompt_deferred": step.prompt.deferred,
+            "replay": keep(self._kb, step.prompt.composition) if step.prompt.composition else None,
             "local_only": step.prompt.local_only,
         }
         if isinstance(made, Draft) and made.ideas:

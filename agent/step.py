@@ -91,6 +91,8 @@ class StepWriter:
             hosted=self._hosted,
             want_ideas=selection.want_ideas,
             idea=selection.idea,
+            depth=len(progress.graph.lineage(parent.node_id)) if parent else 0,
+            model=self._settings.generator,
         )
         return Asked(number, selection, parent, request, frozenset(progress.tried), tuple(generators))
 

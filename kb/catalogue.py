@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from kb.base import KnowledgeBase
 
 _DOCUMENTS = (
-    "SELECT document.id, document.kind, document.scope, document.title, document.path, document.meta, source.key,"
-    " document.sha256, document.recipe FROM document JOIN source ON source.id = document.source_id"
+    "SELECT document.id, document.kind, document.scope, document.title, document.path, document.meta,"
+    " source.key, document.sha256, document.recipe"
+    " FROM document JOIN source ON source.id = document.source_id"
     " WHERE document.id IN (SELECT DISTINCT document_id FROM chunk) AND document.id > ? ORDER BY document.id"
 )
 
@@ -50,8 +51,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Selection:
-    """`documents` that were chosen from the index, of which `taken` say what they are about; `left_out` are the
-    others of the same kinds and scopes.
+    """`documents` that were chosen from the index, of which `taken` say what they are about; `left_out`
+    are the others of the same kinds and scopes.
     """
 
     documents: int
@@ -80,7 +81,7 @@ class Catalogue:
         self._largest = 0
         contents = []
         for row in fetch_all(connection, _DOCUMENTS, (0,)):
-            entry, content = _read(*row)
+            entry, content = _read(row)
             contents.append(content)
             self._largest = max(self._largest, entry.document_id)
             partition = partition_of(entry.kind, entry.scope)
@@ -95,14 +96,15 @@ class Catalogue:
     def select(
         self, target: str | None, kinds: Sequence[str] | None, fits: Callable[[Entry], bool]
     ) -> Selection:
-        """Those that `target` may see, of `kinds`, and that `fits` takes. Documents of one kind and scope that
-        say nothing of themselves are asked about once.
+        """Those that `target` may see, of `kinds`, and that `fits` takes. Documents of one kind and scope
+        that say nothing of themselves are asked about once.
         """
         import numpy as np
 
         seen = set(scopes.visible({scope for _, scope in self._scope.values()}, target))
         allowed = np.zeros(self._largest + 1, dtype=bool)
-        taken, left_out = [], []
+        taken: list[Entry] = []
+        left_out: list[Entry] = []
         for partition, (kind, scope) in sorted(self._scope.items()):
             if scope not in seen or (kinds is not None and kind not in kinds):
                 continue
@@ -128,9 +130,8 @@ class Catalogue:
         return found
 
 
-def _read(
-    document_id: int, kind: str, scope: str, title: str, path: str, meta: str, source: str, sha: str, recipe: str
-) -> tuple[Entry, str]:
+def _read(row: tuple[Any, ...]) -> tuple[Entry, str]:
+    document_id, kind, scope, title, path, meta, source, sha, recipe = row
     said = json.loads(meta)  # front matter: anybody's, of any type
     phase, language, bottlenecks = said.get("phase"), said.get("language"), said.get("bottleneck")
     if isinstance(bottlenecks, str):

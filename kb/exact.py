@@ -53,8 +53,8 @@ class ExactSearch:
         limit: int,
         allowed: Callable[[Any], Any] | None = None,
     ) -> list[tuple[str, float]]:
-        """(passage id, cosine similarity) to `vector` of `embedder`, best first, ties by id. `allowed` says of
-        chunks (n,) which may be found: (n,), bool.
+        """(passage id, cosine similarity) to `vector` of `embedder`, best first, ties by id. `allowed` says
+        of chunks (n,) which may be found: (n,), bool.
 
         Raises IndexUnavailable where vectors are damaged, EmbeddingFailed where missing ones cannot be made.
         """

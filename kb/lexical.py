@@ -89,8 +89,8 @@ def search(
 
     A term weighs what its frequency in all of `partitions` together says, wherever it is found: scores of
     different partitions compare. Which of equal chunks are among the best is decided by their ids. `known`
-    may have what `frequencies` says of the same terms and partitions. `allowed` says of chunks (n,) which may be
-    found: (n,), bool.
+    may have what `frequencies` says of the same terms and partitions. `allowed` says of chunks (n,) which may
+    be found: (n,), bool.
     """
     import numpy as np
 

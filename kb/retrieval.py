@@ -103,7 +103,7 @@ def query(
                 session.rollback()
                 kb.rebuild_lexical("failed")
                 found = _add_lexical(session, candidates, terms, partitions, within)
-            _add_dense(kb, session, candidates, asked, list(partitions), within)
+            _add_dense(kb, session, candidates, asked, list(partitions), within=within)
             inferred = _inferred(asked, terms, partitions, found) if target is None else None
         fuse(candidates.values(), sum(partitions.values()))
         if inferred is not None:
@@ -152,6 +152,7 @@ def _add_dense(
     candidates: dict[int, Candidate],
     text: str,
     partitions: Sequence[str],
+    *,
     within: Selection | None,
 ) -> None:
     import numpy as np

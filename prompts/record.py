@@ -64,7 +64,12 @@ class Composition:
 
     @classmethod
     def of(
-        cls, request: PromptRequest, kept: Sequence[Piece], own: Sequence[Piece], template: str, knowledge: str
+        cls,
+        request: PromptRequest,
+        kept: Sequence[Piece],
+        own: Sequence[Piece],
+        template: str,
+        knowledge: str,
     ) -> Composition:
         """The composition of the prompt that has `kept` of its `own` pieces and of the retrieved ones."""
         passages = []
@@ -92,8 +97,8 @@ class PromptRecord:
     `digest` is the sha256 of the prompt text. `withheld` names what was kept from a hosted model: citations
     of local-only passages, and parts of earlier steps that may repeat such passages. `local_only` is True
     when the prompt has text of that kind, so that what a model makes of it must stay on this machine too.
-    `tokenizer` says what counted `tokens`. `level` is the specificity that was asked for, `consulted` what was
-    asked, `deferred` the number of documents about each bottleneck that was left for another step.
+    `tokenizer` says what counted `tokens`. `level` is the specificity that was asked for, `consulted` what
+    was asked, `deferred` the number of documents about each bottleneck that was left for another step.
     """
 
     prompt: str

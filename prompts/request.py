@@ -14,9 +14,9 @@ class PromptRequest:
 
     `facts` is ProblemFacts as JSON; `target_facts` the target's properties. `parent` (None for a draft) has
     `step`, `source`, `status`, `hypothesis` and, where they exist, `speedup`, `speedup_ci`, `candidate_ms`,
-    `log`. `diagnosis` has `bottleneck`, `evidence`, `actions`, `error` for failures, and `others`, bottlenecks
-    that can wait. `depth` counts the candidates of the lineage, the parent included: the deeper, the more
-    specific is what is retrieved. What else the step is to know of, each empty by default:
+    `log`. `diagnosis` has `bottleneck`, `evidence`, `actions`, `error` for failures, and `others`,
+    bottlenecks that can wait. `depth` counts the candidates of the lineage, the parent included: the deeper,
+    the more specific is what is retrieved. What else the step is to know of, each empty by default:
 
     - `failed`: attempts that did not help, oldest first: `step`, `outcome`, `hypothesis`, `error`
     - `lessons`: hypotheses that were measured: `step`, `hypothesis`, `verdict`

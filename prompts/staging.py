@@ -65,7 +65,7 @@ def ordered(hits: list[Hit], request: PromptRequest) -> list[Hit]:
 
 
 def languages_of(request: PromptRequest) -> tuple[str, ...]:
-    """What the candidate may be written in: the parent's language, else those that are not only interpreted."""
+    """What the candidate may be written in: the parent's language, else what is not only interpreted."""
     known = tuple(str(x) for x in request.target_facts.get("languages") or ())
     source = str((request.parent or {}).get("source") or "")
     for language, sign in _LANGUAGE_SIGNS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,8 @@ def prompt(
     parent: Annotated[str | None, typer.Option(help="Continue from this node of an earlier run.")] = None,
     budget: Annotated[int | None, typer.Option(min=500, help="Token budget of the prompt.")] = None,
     model: Annotated[
-        str, typer.Option(help="Count tokens as this model (`provider:model`) does, where that is known here.")
+        str,
+        typer.Option(help="Count tokens as this model (`provider:model`) does, where that is known here."),
     ] = "",
     ideas: Annotated[
         int, typer.Option(min=0, max=50, help="Ask for so many optimisation ideas instead of a candidate.")
@@ -94,7 +96,7 @@ def _replay(context: typer.Context, node_id: str, *, as_sent: bool, as_json: boo
         if as_sent:
             text, facts = kb.blobs.text(digest), {"as_sent": True}
         else:
-            if "replay" not in payload:
+            if not payload.get("replay"):
                 raise NotReplayable(
                     f"the step of {node_id} was stored without what its prompt was made from",
                     "--as-sent shows the text that is kept",
@@ -108,10 +110,12 @@ def _replay(context: typer.Context, node_id: str, *, as_sent: bool, as_json: boo
     typer.echo(text, nl=False)
     if not as_sent:
         since = "unchanged" if made.unchanged else "changed since, all passages are still there"
-        note(f"the same, byte for byte: {digest[:12]}, {made.passages} passages; the knowledge base is {since}")
+        note(
+            f"the same, byte for byte: {digest[:12]}, {made.passages} passages; the knowledge base is {since}"
+        )
 
 
-def _step_of(kb: KnowledgeBase, node_id: str) -> dict[str, Any]:
+def _step_of(kb: KnowledgeBase, node_id: str) -> Mapping[str, Any]:
     """The event of the step that led to a node."""
     from sqlmodel import col, select
 
@@ -157,9 +161,8 @@ def _show_provenance(record: PromptRecord) -> None:
     table = Table(
         "slot", "score", "citation", "asked for", box=None, header_style="bold", title_justify="left"
     )
-    table.title = (
-        f"{record.tokens} tokens ({record.tokenizer}), {len(record.provenance)} passages, level: {record.level}"
-    )
+    passages = f"{len(record.provenance)} passages, level: {record.level}"
+    table.title = f"{record.tokens} tokens ({record.tokenizer}), {passages}"
     for p in record.provenance:
         table.add_row(p.slot, f"{p.score:.3f}", clean(p.citation), clean(str(p.why.get("asked_for", ""))))
     err().print(table)

@@ -117,7 +117,9 @@ def test_specificity_rises_with_depth(kb, ingest, draft, child):
     assert first == ["overview.md", "chip.md", "tune.md", "sample.md"]
 
 
-@pytest.mark.parametrize(("depth", "parent", "level"), [(0, False, 0), (0, True, 1), (2, True, 2), (9, True, 3)])
+@pytest.mark.parametrize(
+    ("depth", "parent", "level"), [(0, False, 0), (0, True, 1), (2, True, 2), (9, True, 3)]
+)
 def test_level_of_a_step(draft: Request, child: Request, depth: int, parent: bool, level: int) -> None:
     request = replace(draft, depth=depth, parent=child.parent if parent else None)
     assert level_of(request) == level
