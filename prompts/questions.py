@@ -90,7 +90,8 @@ def plan(request: PromptRequest) -> list[Question]:
         kinds = ("guidance", "document", "constraint")
         questions.append(Question("guidance", f"{error} {languages}", kinds, 4, "the error"))
     if request.idea:
-        questions.append(Question("guidance", f"{request.idea} {ops}", ("guidance", "document"), 4, "the idea"))
+        idea = f"{request.idea} {ops}"
+        questions.append(Question("guidance", idea, ("guidance", "document"), 4, "the idea"))
     if request.parent is None:
         text = f"{ops} {walk} {dtypes} kernel overview: how to make it fast on {place}"
         purpose = "overview of the operators"

@@ -24,9 +24,9 @@ class PromptRequest:
     - `examples`: other candidates: `origin`, `status`, `speedup`, `hypothesis`, `source`
 
     With `want_ideas`, the prompt asks for so many optimisations in words and for no candidate; `idea` is the
-    one that the step implements. `local_only` in any of these mappings marks what was shaped by local-only passages. `model` is
-    the model that will read the prompt; where its tokenizer is known, that counts. `hosted` is True when the
-    prompt may leave this machine, which is assumed unless the caller knows better.
+    one that the step implements. `local_only` in any of these mappings marks what was shaped by local-only
+    passages. `model` is the model that will read the prompt; where its tokenizer is known, that counts.
+    `hosted` is True when the prompt may leave this machine, which is assumed unless the caller knows better.
     """
 
     problem_source: str

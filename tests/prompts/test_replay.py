@@ -43,7 +43,7 @@ def rich(child: PromptRequest) -> PromptRequest:
         examples=[
             {"origin": "step 2", "source": "class ModelNew: x = 1", "status": "correct", "speedup": 1.2}
         ],
-        idea={"text": "keep the row in registers"},
+        idea="keep the row in registers",
     )
 
 
