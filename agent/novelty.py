@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import re
+from functools import lru_cache
 from typing import Any
 
 # Names that the harness looks up in a candidate's module; renaming them changes what the file means.
@@ -27,6 +28,7 @@ _C_TOKEN = re.compile(
 _DIRECTIVE_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
+@lru_cache(maxsize=64)  # a step asks several times about one source
 def program_digest(source: str) -> str:
     """sha256 of the candidate up to names bound in it, comments, docstrings and formatting.
 

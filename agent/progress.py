@@ -111,7 +111,7 @@ class RunProgress:
             self.apply(event, stored.graph)
             yield event
         for node in stored.graph.candidates():
-            if node != self.graph.node(node.node_id):
+            if node is not self.graph.node(node.node_id):
                 self.amend(node)
 
     @property

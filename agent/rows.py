@@ -101,8 +101,8 @@ def to_row(run_id: str, node: SearchNode) -> Node:
     )
 
 
-def from_row(row: Node) -> SearchNode:
-    """The node of a table row."""
+def from_row(row: Any) -> SearchNode:
+    """The node of a table row: a Node, or a plain row with its columns."""
     low, high = row.speedup_lo, row.speedup_hi
     return SearchNode(
         node_id=row.id,

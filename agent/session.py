@@ -271,10 +271,13 @@ class SearchSession:
             raise StepNotPending(
                 f"step {step.number} of run {self.run_id} is not pending", "tell each step once"
             )
+        source = made.source if isinstance(made, Draft) else ""
+        texts = self._blobs(step.prompt.prompt, made.raw, source)
         payload: dict[str, Any] = {
             "step": step.number,
             **step.selection.to_json(),
-            "prompt_sha": self._kb.blobs.put(step.prompt.prompt),
+            "prompt_sha": texts[step.prompt.prompt],
+            "raw_sha": texts[made.raw],
             "prompt_cut": step.prompt.cut,
             "prompt_withheld": step.prompt.withheld,
             "prompt_deferred": step.prompt.deferred,
@@ -284,9 +287,9 @@ class SearchSession:
         if isinstance(made, Draft) and made.ideas:
             node, outcome = None, {"outcome": "ideas", "ideas": list(made.ideas)}
         elif isinstance(made, Draft):
-            node, outcome = self._judged(step, made, evaluation)
+            node, outcome = self._judged(step, made, evaluation, texts[made.source])
         else:
-            node, outcome = None, self._failed(made)
+            node, outcome = None, _failure(made)
         payload |= outcome | self._accounts(made)
         payload["elapsed_s"] = round(self.elapsed_s, 3)
         progress = self.progress
@@ -311,17 +314,15 @@ class SearchSession:
             self._emit(ev.Evaluated(step.number, node, is_best, progress.best, payload["elapsed_s"]))
         return node
 
-    def _failed(self, failure: GenerationFailed) -> dict[str, Any]:
-        return {
-            "outcome": "exhausted" if isinstance(failure, Exhausted) else "no_candidate",
-            "error": str(failure),
-        }
+    def _blobs(self, *texts: str) -> dict[str, str]:
+        """Store texts, all at once as each flush costs. Returns their digests, "" for an empty one."""
+        kept = [text for text in dict.fromkeys(texts) if text]
+        return {"": "", **dict(zip(kept, self._kb.blobs.put_all(kept), strict=True))}
 
     def _accounts(self, made: Draft | GenerationFailed) -> dict[str, Any]:
         """Who answered what, and what that cost; `generator` is empty where nobody in particular did."""
         return {
             "generator": made.generator or (self._generators[0] if len(self._generators) == 1 else ""),
-            "raw_sha": self._kb.blobs.put(made.raw) if made.raw else "",
             "used": list(made.used) if isinstance(made, Draft) else [],
             "tokens": made.tokens_in + made.tokens_out,
             "tokens_in": made.tokens_in,
@@ -332,7 +333,11 @@ class SearchSession:
         }
 
     def _judged(
-        self, step: Step, draft: Draft, evaluation: Mapping[str, Any] | None
+        self,
+        step: Step,
+        draft: Draft,
+        evaluation: Mapping[str, Any] | None,
+        source_sha: str,
     ) -> tuple[SearchNode | None, dict[str, Any]]:
         """The node and its part of the step's event; no node for a program the run already has."""
         digest = program_digest(draft.source)
@@ -354,7 +359,7 @@ class SearchSession:
             parent_id=(step.parent or self.progress.graph.root).node_id,
             step=step.number,
             generator=draft.generator or self._generators[0],
-            source_sha=self._kb.blobs.put(draft.source),
+            source_sha=source_sha,
             digest=digest,
             status="",
             hypothesis=draft.hypothesis,
@@ -409,3 +414,10 @@ class SearchSession:
     def elapsed_s(self) -> float:
         """Seconds of work on the run, pauses between resumes excluded."""
         return time.monotonic() - self._started
+
+
+def _failure(failure: GenerationFailed) -> dict[str, Any]:
+    return {
+        "outcome": "exhausted" if isinstance(failure, Exhausted) else "no_candidate",
+        "error": str(failure),
+    }
