@@ -15,8 +15,10 @@ from cli.session import executor, knowledge_base, state_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from agent import SearchResult
+    from agent import SearchResult, SearchSettings
     from agent.settings import BestResult
+    from harness.executor import Executor
+    from kb import KnowledgeBase
 
 
 def register(app: typer.Typer) -> None:
@@ -78,6 +80,9 @@ def search(
     profile: Annotated[
         ProfileChoice, typer.Option(help="How closely each new best is looked at; nothing does on cpu.")
     ] = ProfileChoice.none,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Estimate tokens, money and time; generate and store nothing.")
+    ] = False,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Continue this run with its own settings.")
     ] = None,
@@ -125,6 +130,9 @@ def search(
                     cascade=cascade,
                     profile=profile.value,
                 )
+                if plan:
+                    _plan(kb, judge, settings, as_json=as_json)
+                    return
                 begun = Search(kb, judge, settings, on_event=progress.on_event)
                 judge.require(target)
                 reference = load_problem(str(problem), judge.cache_dir)
@@ -151,6 +159,32 @@ def search(
         _show(result, report, contents["verdict"].text)
     if result.best is None:
         raise typer.Exit(1)
+
+
+def _plan(kb: KnowledgeBase, judge: Executor, settings: SearchSettings, *, as_json: bool) -> None:
+    from agent.plan import plan
+    from harness.problem import load_problem
+
+    judge.require(settings.target)
+    problem = load_problem(settings.problem, kb.home / "cache")
+    found = plan(kb, settings, problem, judge.describe(problem.source, problem.name))
+    if as_json:
+        emit(found.to_json())
+        return
+    console = out()
+    console.print(f"at most {found.steps} steps; the first prompt has {found.prompt_tokens:,} tokens")
+    for label, estimate, form in (
+        ("tokens", found.tokens, "{:,.0f}"),
+        ("cost", found.cost_usd, "${:,.2f}"),
+        ("seconds", found.time_s, "{:,.0f}"),
+    ):
+        if estimate.expected is None or estimate.low is None or estimate.high is None:
+            text = "unknown"
+        else:
+            about, low, high = (form.format(v) for v in (estimate.expected, estimate.low, estimate.high))
+            text = about if low == high else f"about {about} ({low} to {high})"
+        line = f"{label:<9}{text}: {clean(estimate.basis)}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _reject_settings(context: typer.Context) -> None:

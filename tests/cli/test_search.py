@@ -67,6 +67,17 @@ def test_search_from_problem_to_report(library: Any, problem: Path) -> None:
     assert library("runs", "show", "last").code == 0
 
 
+def test_a_plan_spends_nothing(library: Any, problem: Path) -> None:
+    before = library("runs", "list", "--json").json["runs"]
+    document = library("search", problem, "--plan", "--steps", "8", "--json").json
+    assert (document["steps"], document["tokens"]["expected"], document["cost_usd"]["high"]) == (8, 0, 0)
+    assert document["time_s"]["low"] < document["time_s"]["high"]
+    human = library("search", problem, "--plan", "--steps", "8")
+    assert human.code == 0
+    assert "recipe asks no model" in human.out
+    assert library("runs", "list", "--json").json["runs"] == before
+
+
 def test_interrupted_search_can_be_resumed(library_home: Path, problem: Path, start_process: Any) -> None:
     argv = ["--home", str(library_home), "search", str(problem), "--steps", "50", "--json"]
     process = start_process(*argv)
