@@ -18,12 +18,12 @@ BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP   := $(VENV)/.kernelevolve-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 
-.PHONY: help install demo test test-full lint format bench-problems bench-retrieval clean
+.PHONY: help install demo test test-full lint format bench-problems bench-retrieval bench-engine clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | head -9
-	@echo "targets: demo test test-full lint format bench-problems bench-retrieval clean"
+	@echo "targets: demo test test-full lint format bench-problems bench-retrieval bench-engine clean"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null \
@@ -76,6 +76,13 @@ $(STAMP)-bench: | $(STAMP)
 
 bench-retrieval: $(STAMP)-bench
 	@$(BIN)/python benchmarks/retrieval_comparison.py
+
+$(STAMP)-bench-engine: | $(STAMP)
+	@$(PIP) install -c constraints.txt -e '.[bench-engine]'
+	@touch $@
+
+bench-engine: $(STAMP)-bench-engine
+	@$(BIN)/python benchmarks/engine.py
 
 clean:
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist

@@ -4,7 +4,7 @@
 
 Model and evaluator answer at once, and the knowledge base is empty, so that all of the time is the engine's:
 policy, prompt, novelty, diagnosis and two durable transactions for each step. openevolve is the extra
-`bench-search`; without it that part is an error.
+`bench-engine`: `make bench-engine`.
 """
 
 from __future__ import annotations
