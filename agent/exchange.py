@@ -181,6 +181,21 @@ class ExchangeAnswerer:
             self._sleep(self._poll_s)
 
 
+def exchange_folder(named: str | None, home: Path) -> Path:
+    """The folder of an exchange: as named, else below the home folder."""
+    return Path(named).expanduser().absolute() if named else home.absolute() / "exchange"
+
+
+def check_json(text: str) -> None:
+    """Raises ExchangeError where a JSON answer is none of the forms."""
+    value = json.loads(text) if _parses(text) else None
+    if not isinstance(value, dict) or not any(value.get(key) for key in ("answer", "source", "refused")):
+        raise ExchangeError(
+            "the answer is not JSON with `answer`, `source` or `refused`",
+            'such as {"answer": "HYPOTHESIS: …"}',
+        )
+
+
 def read_reply(text: str, is_json: bool) -> Reply:
     """What a dropped answer says. JSON that is none of the forms is taken as text, for the repair to name."""
     from kb.chat import Reply

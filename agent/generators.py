@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import SettingsInvalid
@@ -67,6 +66,7 @@ def generator_names(listed: str) -> list[str]:
 
 def settled(listed: str, kb: KnowledgeBase) -> str:
     """The list in words that mean the same later: which run is replayed, which folder is used."""
+    from agent.exchange import exchange_folder
     from agent.store import RunStore
 
     names = []
@@ -136,7 +136,7 @@ def _recipe(context: Context) -> Generator:
 
 def _exchange(context: Context) -> Generator:
     from agent.chat import ChatGenerator
-    from agent.exchange import ExchangeAnswerer
+    from agent.exchange import ExchangeAnswerer, exchange_folder
 
     folder = exchange_folder(context.argument, context.kb.home)
     return ChatGenerator(ExchangeAnswerer(folder), f"exchange:{folder}")
@@ -149,11 +149,6 @@ def _replay(context: Context) -> Generator:
     if not context.argument:
         raise SettingsInvalid("replay needs a run", "write replay:RUN; see: kernelevolve runs list")
     return ReplayGenerator(RunStore(context.kb), context.argument)
-
-
-def exchange_folder(named: str | None, home: Path) -> Path:
-    """The folder of an exchange: as named, else below the home folder."""
-    return Path(named).expanduser().absolute() if named else home / "exchange"
 
 
 _BUILT_IN: dict[str, Callable[[Context], Generator]] = {

@@ -69,6 +69,12 @@ class SearchProgress:
             f"step {event.step}: prompt of {event.tokens} tokens, {event.passages} passages{withheld}"
         )
 
+    def _on_writing(self, event: Any) -> None:
+        self.activity(f"step {event.step}: the answer comes in, {event.characters:,} characters so far")
+
+    def _on_noted(self, event: Any) -> None:
+        self._say(f"step {event.step}: {event.text}")
+
     def _on_generated(self, event: Any) -> None:
         self.activity(f"step {event.step}: judging: {event.hypothesis}")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,11 +38,26 @@ def search(
         str, typer.Option("--target", "-t", help="Where the kernel runs.", autocompletion=complete_target)
     ] = "cpu",
     generator: Annotated[
-        str, typer.Option(help="recipe (needs no model), or a chat model as provider:model.")
-    ] = "recipe",
+        list[str] | None,
+        typer.Option(
+            help="Who writes candidates: recipe (needs no model), a chat model as provider:model or "
+            "provider:model@ADDRESS, exchange or exchange:DIR (a folder of prompts and answers), replay:RUN. "
+            "Repeat it, or use commas, for several: the better and cheaper ones are asked more.",
+            show_default="recipe",
+        ),
+    ] = None,
     base_url: Annotated[
         str | None, typer.Option(help="Address of an OpenAI-compatible server for provider:model.")
     ] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Sent to chat models, such as temperature=0.7; repeat it. One that a provider rejects is "
+            "left out, and that is said.",
+        ),
+    ] = None,
+    stream: Annotated[bool, typer.Option(help="Show how a chat model's answer comes in.")] = False,
     policy: Annotated[
         str,
         typer.Option(
@@ -84,7 +100,8 @@ def search(
         bool, typer.Option("--plan", help="Estimate tokens, money and time; generate and store nothing.")
     ] = False,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Continue this run with its own settings.")
+        str | None,
+        typer.Option(metavar="RUN", help="Continue this run with its own settings; models may be others."),
     ] = None,
     where: ExecutorOption = "local",
     as_json: JsonFlag = False,
@@ -101,22 +118,24 @@ def search(
     state = state_of(context)
     if (problem is None) == (resume is None):
         raise UsageProblem("give either a PROBLEM or --resume RUN", "kernelevolve search --help")
+    models = _models(generator, base_url, parameter, stream)
+    changes = {}
     if resume is not None:
         _reject_settings(context)
+        changes = {name: models[name] for name in _MODELS if _given(context, _MODELS[name])}
     with knowledge_base(state) as kb, executor(state, where) as judge, SearchProgress() as progress:
         from agent import Search, SearchSettings
 
         try:
             if resume is not None:
-                result = Search.resume(kb, judge, resume, on_event=progress.on_event)
+                result = Search.resume(kb, judge, resume, on_event=progress.on_event, changes=changes)
             else:
                 settings = SearchSettings(
                     problem=str(problem),
                     target=target,
                     policy=policy,
                     drafts=drafts,
-                    generator=generator,
-                    base_url=base_url,
+                    **models,
                     steps=steps,
                     time_limit_s=time_limit,
                     patience=patience,
@@ -187,15 +206,40 @@ def _plan(kb: KnowledgeBase, judge: Executor, settings: SearchSettings, *, as_js
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+# What may change when a run is resumed: the setting and its option.
+_MODELS = {"generator": "generator", "base_url": "base_url", "parameters": "parameter", "stream": "stream"}
+
+
+def _models(
+    generators: list[str] | None, base_url: str | None, parameters: list[str] | None, stream: bool
+) -> dict[str, Any]:
+    """The settings of a run that say who writes its candidates. Raises UsageProblem."""
+    chosen = {}
+    for entry in parameters or ():
+        name, equals, value = entry.partition("=")
+        if not (equals and name.isidentifier()):
+            raise UsageProblem(f"--parameter {entry!r} is not NAME=VALUE", "such as temperature=0.7")
+        try:
+            chosen[name] = json.loads(value)
+        except ValueError:
+            chosen[name] = value  # a word needs no quotes
+    return {
+        "generator": ",".join(generators or ["recipe"]),
+        "base_url": base_url,
+        "parameters": chosen,
+        "stream": stream,
+    }
+
+
+def _given(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _reject_settings(context: typer.Context) -> None:
     """A resumed run goes on as it began; an option that would be ignored is an error instead."""
-    given = [
-        name
-        for name in context.params
-        if name not in ("resume", "as_json", "problem", "where")
-        and (source := context.get_parameter_source(name)) is not None
-        and source.name == "COMMANDLINE"
-    ]
+    free = ("resume", "as_json", "problem", "where", *_MODELS.values())
+    given = [name for name in context.params if name not in free and _given(context, name)]
     if given:
         options = ", ".join("--" + name.replace("_", "-") for name in given)
         raise UsageProblem(

@@ -110,3 +110,45 @@ def _alive_in_group(group: int) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--generator", "nope"], "unknown generator 'nope'"),
+        (["--generator", "recipe,recipe"], "named twice"),
+        (["--generator", "recipe", "--generator", "recipe"], "named twice"),
+        (["--parameter", "temperature"], "is not NAME=VALUE"),
+        (["--parameter", "temperature=1"], "recipe takes no parameters"),
+        (["--base-url", "http://127.0.0.1:1/v1"], "takes no base URL"),
+        (["--generator", "replay:nope"], "no run with id 'nope'"),
+    ],
+)
+def test_who_writes_candidates_is_checked_first(
+    library: Any, problem: Path, options: list[str], said: str
+) -> None:
+    result = library("search", problem, *options, "--json")
+    assert result.code == 2
+    assert said in result.json["error"]["message"]
+
+
+@pytest.mark.full
+def test_models_of_a_server_and_then_another(
+    library: Any, problem: Path, chat_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chat_server import completion, failure
+
+    kernel = PROBLEM.split("def get_inputs", maxsplit=1)[0].replace("class Model(", "class ModelNew(")
+    monkeypatch.setenv("KERNELEVOLVE_PRICES", '{"openai:m": {"input": 2, "output": 10}}')
+    server = chat_server(script=[completion(f"HYPOTHESIS: none\n```python\n{kernel}```"), failure(401)])
+    argv = ["--generator", f"openai:m@{server.url}", "--parameter", "temperature=0.5", "--stream"]
+    result = library("search", problem, "--steps", "2", *argv, "--json")
+    assert (result.code, result.json["error"]["type"]) == (3, "ModelError")
+    assert server.requests[0]["temperature"] == 0.5
+    assert server.requests[0]["stream"] is True
+    run = library("runs", "list", "--json").json["runs"][0]
+    second = chat_server(lambda _: completion(f"```python\n{kernel}X = 1\n```"))
+    resumed = library("search", "--resume", run["run_id"], "--generator", f"openai:m@{second.url}", "--json")
+    assert resumed.code == 0, resumed.err
+    assert (resumed.json["steps"], resumed.json["tokens"]) == (2, 240)
+    assert resumed.json["cost_usd"] == pytest.approx(2 * (100 * 2 + 20 * 10) / 1e6)

@@ -52,6 +52,8 @@ def test_one_plain_line_per_step_on_a_pipe(capsys: pytest.CaptureFixture[str]) -
     with SearchProgress() as progress:
         watch(progress)
         progress.on_event(ev.Verifying(node(3, "correct", 1.8)))
+        progress.on_event(ev.Writing(5, 1200))
+        progress.on_event(ev.Noted(5, "openai:m is asked again in 8 s: busy \x1b[2J"))
     out, text = capsys.readouterr()
     assert out == ""
     lines = text.splitlines()
@@ -64,6 +66,8 @@ def test_one_plain_line_per_step_on_a_pipe(capsys: pytest.CaptureFixture[str]) -
     assert "duplicate: the same program as step 3" in lines[4]
     assert all("left" in line for line in lines[1:5])
     assert "step 3" in lines[5]
+    assert lines[6].startswith("step 5: openai:m is asked again in 8 s")
+    assert len(lines) == 7, "what is being written is no line"
     assert "\x1b" not in text
 
 
