@@ -41,3 +41,11 @@ class NothingToExport(AgentError):
 
 class ExchangeError(AgentError):
     """The folder of an exchange cannot be used, or a prompt that is named does not wait there."""
+
+
+class SkillNotStored(AgentError):
+    """A distilled skill could not be brought into the knowledge base."""
+
+
+class SkillNotMeasurable(AgentError):
+    """A skill has nothing that could be run."""

@@ -161,9 +161,9 @@ class Ingestion:
         """Register a folder or file as source and collect its files. Returns the source's id."""
         return self._collector.add(root, said, pattern=pattern)
 
-    def add_library(self, root: Path, name: str, without: Sequence[str]) -> int:
+    def add_library(self, root: Path, name: str, without: Sequence[str], visibility: str = "shared") -> int:
         """A source that keeps its identity when its root moves; `without` names files at the root."""
-        return self._collector.add(root, Said("shared"), key=name, name=name, without=without)
+        return self._collector.add(root, Said(visibility), key=name, name=name, without=without)
 
     def add_run(self, written: RunFolder, said: Said) -> int:
         """The kernels of a run; they hold for its target and stay here where what made them must."""

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kb.skill_states import State, skill_state
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -76,3 +78,8 @@ class SkillRecord:
     citation: str = ""
     why: dict[str, Any] = field(default_factory=dict)
     local_only: bool = False
+
+    @property
+    def state(self) -> State:
+        """Whether it is to be recommended; see `kb.skill_states`."""
+        return skill_state(self.spec, self.evidence)

@@ -131,7 +131,9 @@ def load_skill(kb: KnowledgeBase, name: str) -> SkillRecord:
 
 
 def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8) -> list[SkillRecord]:
-    """The `k` best skills for `text`, one hit each, ranked as documents are."""
+    """The `k` best skills for `text`, one hit each, ranked as documents are; none that has yet to show, or to
+    show again, that it wins elsewhere than where it was found.
+    """
     # A skill may have several chunks; enough hits are asked for that k different skills remain.
     hits = kb.query(text, target=target, kinds=("skill",), k=k * 6).hits
     found: dict[str, SkillRecord] = {}
@@ -145,8 +147,11 @@ def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8)
         for hit in hits:
             skill = by_chunk.get(hit.chunk_id)
             if skill is not None and skill.name not in found and len(found) < k:
+                record = _record(kb, session, skill)
+                if record.state in ("candidate", "stale"):
+                    continue
                 found[skill.name] = replace(
-                    _record(kb, session, skill),
+                    record,
                     score=hit.score,
                     chunk_id=hit.chunk_id,
                     citation=hit.citation,

@@ -7,9 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.commands.skills_distil import distil_winner, verify_skills
 from cli.options import JsonFlag, OptionalTarget
 from cli.output import clean, emit, out
 from cli.session import checked_target, knowledge_base, state_of
+
+_EVIDENCE = (
+    *("problem", "size", "shapes", "params", "status", "speedup", "speedup_ci", "baselines", "candidate_ms"),
+    *("flags", "device", "date", "run", "node", "origin", "skill_version", "stale"),
+)
+_STATES = {
+    "curated": "written by people, shown wherever it fits",
+    "candidate": "distilled from a run; not shown to searches until it has won on another problem",
+    "recommended": "distilled from a run, and a win on another problem",
+    "stale": "its wins on other problems were measured elsewhere: kernelevolve skills verify",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -19,22 +31,33 @@ def register(app: typer.Typer) -> None:
     group.command("candidates", epilog="Example: kernelevolve skills candidates --target nvidia:sm_90")(
         list_candidates
     )
+    group.command("distil", epilog="Example: kernelevolve skills distil last")(distil_winner)
+    group.command(
+        "verify", epilog="Example: kernelevolve skills verify softmax-resident --problem other_softmax.py"
+    )(verify_skills)
     app.add_typer(group, name="skills")
 
 
 def list_skills(context: typer.Context, target: OptionalTarget = None, as_json: JsonFlag = False) -> None:
     """List the skills."""
     with knowledge_base(state_of(context)) as kb:
+        from agent.distil import mark_stale
+
         checked_target(kb, target)
+        mark_stale(kb)
         skills = kb.skills(target=target)
     if as_json:
         emit({"skills": [_summary(s) for s in skills]})
         return
     from rich.table import Table
 
-    table = Table("skill", "target", "language", "evidence", "what it does", box=None, header_style="bold")
+    table = Table(
+        "skill", "target", "language", "state", "evidence", "what it does", box=None, header_style="bold"
+    )
     for s in skills:
-        table.add_row(s.name, s.target, s.language, str(len(s.evidence)), clean(s.description), style=None)
+        stale = _stale(s)
+        evidence = f"{len(s.evidence)}, {stale} stale" if stale else str(len(s.evidence))
+        table.add_row(s.name, s.target, s.language, s.state, evidence, clean(s.description), style=None)
     out().print(table)
 
 
@@ -45,6 +68,9 @@ def show_skill(
 ) -> None:
     """Show one skill: its text, parameter space and evidence."""
     with knowledge_base(state_of(context)) as kb:
+        from agent.distil import mark_stale
+
+        mark_stale(kb)
         skill = kb.skill(name)
     if as_json:
         emit(
@@ -64,12 +90,13 @@ def show_skill(
     console.print(
         f"{skill.name} {skill.version} ({skill.target}, {skill.language})", style="bold", markup=False
     )
+    console.print(clean(f"{skill.state}: {_STATES[skill.state]}"), markup=False, soft_wrap=True)
     console.print(clean(skill.description), markup=False)
     console.print(Markdown(clean(skill.body)))
     if not skill.evidence:
         console.print("no evidence recorded", style="yellow")
         return
-    columns = list(dict.fromkeys(key for entry in skill.evidence for key in entry))
+    columns = [c for c in _EVIDENCE if any(entry.get(c) not in (None, "", []) for entry in skill.evidence)]
     table = Table(*columns, title="evidence", box=None, header_style="bold", title_justify="left")
     for entry in skill.evidence:
         table.add_row(*[_cell(entry.get(column)) for column in columns])
@@ -97,7 +124,16 @@ def list_candidates(context: typer.Context, target: OptionalTarget = None, as_js
 
 def _summary(skill: Any) -> dict[str, Any]:
     keys = ("skill_id", "name", "version", "description", "target", "language")
-    return {**{key: getattr(skill, key) for key in keys}, "evidence_count": len(skill.evidence)}
+    return {
+        **{key: getattr(skill, key) for key in keys},
+        "state": skill.state,
+        "evidence_count": len(skill.evidence),
+        "stale": _stale(skill),
+    }
+
+
+def _stale(skill: Any) -> int:
+    return sum(bool(record.get("stale")) for record in skill.evidence)
 
 
 def _cell(value: Any) -> str:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 _DATABASE = "kernelevolve.db"
 _MANIFEST = "manifest.json"
-_KEPT = ("blobs", "runs", "adapters")  # folders; caches and indexes can be made again
+_KEPT = ("blobs", "runs", "adapters", "skills", "skills-local-only")  # caches and indexes can be made again
 _OURS = (_DATABASE, *_KEPT)
-_NAME = re.compile(r"kernelevolve\.db|(?:blobs|runs|adapters)/[^\x00\\]+")
+_NAME = re.compile(r"kernelevolve\.db|(?:blobs|runs|adapters|skills|skills-local-only)/[^\x00\\]+")
 _BLOCK = 1 << 20
 
 Progress = Callable[[int, int], None]
