@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.output import clean, note
+from kb.wording import counted
 
 if TYPE_CHECKING:
     from kb import KnowledgeBase
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def review(kb: KnowledgeBase, inferred: Sequence[dict[str, Any]], *, ask: bool) -> None:
     """Name every inferred scope. Where a person can answer, each may be replaced; that embeds nothing."""
     for entry in inferred:
-        several = f" ({entry['documents']} documents)" if entry["documents"] > 1 else ""
+        several = f" ({counted(entry['documents'], 'document')})" if entry["documents"] > 1 else ""
         note(f"scope {entry['scope']} inferred for {entry['path']}{several}: {entry['why']}", style="yellow")
     if not inferred:
         return
@@ -32,4 +33,5 @@ def review(kb: KnowledgeBase, inferred: Sequence[dict[str, Any]], *, ask: bool) 
         ).strip()
         if label != entry["scope"]:
             changed = correct_scope(kb, entry["path"], label, inferred_as=entry["scope"])
-            note(f"{changed['changed']} documents are {changed['scope']} now")
+            are = f"{counted(changed['changed'], 'document')} {'is' if changed['changed'] == 1 else 'are'}"
+            note(f"{are} {changed['scope']} now")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cli.output import clean, err, note
+from kb.wording import counted
 
 if TYPE_CHECKING:
     from ingest import IngestReport
@@ -46,13 +47,13 @@ def ingest_progress(title: str) -> Iterator[Callable[[Step], None]]:
             if console.is_terminal:
                 progress.start()
             else:
-                note(f"{title} ({step.total} files)")
+                note(f"{title} ({counted(step.total, 'file')})")
             task = progress.add_task(title, total=step.total, path="", rates="")
         speed = rates(step, time.monotonic() - started)
         progress.update(task, completed=step.done, total=step.total, path=clean(step.path[-60:]), rates=speed)
         if not console.is_terminal and time.monotonic() - told > _TELL_EVERY_S:
             told = time.monotonic()
-            note(f"{title}: {step.done} of {step.total} files, {speed}")
+            note(f"{title}: {step.done} of {counted(step.total, 'file')}, {speed}")
 
     try:
         yield callback
@@ -88,7 +89,7 @@ def steps(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
             if progress.console.is_terminal:
                 progress.start()
             else:
-                note(f"{title} ({total} {unit})")
+                note(f"{title} ({counted(total, unit.removesuffix('s'))})")
             task = progress.add_task(title, total=total)
         progress.update(task, completed=done, total=total)
 

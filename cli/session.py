@@ -38,8 +38,11 @@ def state_of(context: typer.Context) -> AppState:
 
 
 @contextlib.contextmanager
-def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
-    """The open knowledge base with the current curated library; reading that in shows progress."""
+def knowledge_base(state: AppState, *, wait: bool = True) -> Iterator[KnowledgeBase]:
+    """The open knowledge base with the current curated library; reading that in shows progress.
+
+    Without `wait`, a process that changes documents is not waited for: what is stored answers.
+    """
     from cli.background import keep_reembedding
     from cli.progress import ingest_progress, report_failures
     from kb import KnowledgeBase
@@ -49,7 +52,7 @@ def knowledge_base(state: AppState) -> Iterator[KnowledgeBase]:
 
         if kb.serving.answering is not None:  # else it waits until the next model serves
             with ingest_progress("reading the curated library") as callback:
-                result = ingest_library(kb, progress=callback)
+                result = ingest_library(kb, progress=callback, wait=wait)
             report_failures(result)
         keep_reembedding(kb)
         yield kb

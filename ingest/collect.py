@@ -19,6 +19,7 @@ from kb import KnowledgeBase
 from kb.tables import LOCAL_ONLY, UNFINISHED, Document, Source
 from kb.upkeep.gc import SCRATCH
 from kb.upkeep.sources import below
+from kb.wording import counted
 
 _NAMED = 5  # members of an archive in one note
 _REPEATED = "there more than once, the last of them is read"
@@ -188,7 +189,9 @@ class Collector:
                 yield file
         for found in checkouts:
             if found.untracked:
-                self._note(found.folder, f"{found.untracked} files that git does not track are left out")
+                self._note(
+                    found.folder, f"left out, as git does not track them: {counted(found.untracked, 'file')}"
+                )
         for folder in unlisted:
             self._unlisted.append(printable(str(folder)))
             self.problems.append((printable(str(folder)), "the folder cannot be listed"))
@@ -233,7 +236,9 @@ class Collector:
         archive = self._private(archive, folder)
         problems = [(archive.location + "!" + member, why) for member, why in found.problems]
         if found.error:
-            problems.append((archive.location, f"{found.error}; {found.members} members were read"))
+            problems.append(
+                (archive.location, f"{found.error}; {counted(found.members, 'member')} read before")
+            )
         self.problems += [(printable(where), why) for where, why in problems]
         for what, members in (("links are not followed", found.links), (_REPEATED, found.repeated)):
             if members:

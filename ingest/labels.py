@@ -95,17 +95,23 @@ class NewLabels:
 
     def __init__(self, kb: KnowledgeBase) -> None:
         self._stored = kb.scopes()
+        self._said: dict[str, str | None] = {}  # looked up once: thousands of documents share a few labels
         self._found: dict[str, list[str]] = {}
 
     def add(self, location: str, labelled: Labelled) -> None:
-        if not labelled.inferred and confirm_new(labelled.scope, self._stored):
-            self._found.setdefault(labelled.scope, []).append(location)
+        if labelled.inferred:
+            return
+        scope = labelled.scope
+        if scope not in self._said:
+            self._said[scope] = confirm_new(scope, self._stored)
+        if self._said[scope] is not None:
+            self._found.setdefault(scope, []).append(location)
 
     def notes(self) -> list[dict[str, Any]]:
         """[{path, notes}], one for each label, in the form of an ingestion's notes."""
         found = []
         for scope, locations in sorted(self._found.items()):
             path = locations[0] if len(locations) == 1 else commonpath(locations)
-            said = f"{confirm_new(scope, self._stored)} (`kernelevolve kb scope PATH LABEL` corrects it)"
+            said = f"{self._said[scope]} (`kernelevolve kb scope PATH LABEL` corrects it)"
             found.append({"path": path, "notes": [said]})
         return found

@@ -24,10 +24,13 @@ KEY = "library"
 INDEX = "index.md"  # for people; everything in it is said better by the documents it lists
 
 
-def ingest_library(kb: KnowledgeBase, progress: ProgressCallback | None = None) -> IngestReport:
+def ingest_library(
+    kb: KnowledgeBase, progress: ProgressCallback | None = None, *, wait: bool = True
+) -> IngestReport:
     """Bring the curated library into the knowledge base.
 
     A second call finds the digest of its files unchanged and returns at once, without loading a model.
+    Without `wait`, it is left as it is, with a notice, while another process changes documents.
     """
     digest = _digest(kb)
 
@@ -37,8 +40,11 @@ def ingest_library(kb: KnowledgeBase, progress: ProgressCallback | None = None) 
     if done():
         return IngestReport()
     run = Ingestion(kb, progress=progress)
-    with run.exclusive(needless=done) as held:
-        if not held or done():  # another process did it while we waited, and may be at other documents now
+    with run.exclusive(needless=lambda: not wait or done()) as held:
+        if done():  # another process did it while we waited, and may be at other documents now
+            return IngestReport()
+        if not held:
+            kb.notice("another process is changing documents: what is stored answers, not all that will be")
             return IngestReport()
         source_id = run.add_library(kb.library_path(), KEY, without=(INDEX,))
         report = run.finish()

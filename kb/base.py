@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kb.blobs import BlobStore
 from kb.database import open_database
-from kb.errors import EmbeddingFailed, HomeUnavailable, IndexUnavailable
+from kb.errors import EmbeddingFailed, HomeUnavailable, IndexUnavailable, StoreLocked
 from kb.exact import ExactSearch
 from kb.serving import Serving
 from kb.settings import Settings
@@ -182,11 +182,20 @@ class KnowledgeBase:
     # --- derived indexes ---
 
     def expected_vectors(self) -> dict[str, tuple[int, int]]:
-        """What the vector index must hold: partition -> (generation, count)."""
+        """What there is of vectors: partition -> (generation, count)."""
         from kb.documents import expected_vectors
 
         with self.session() as session:
             return expected_vectors(session.connection())
+
+    def indexed_vectors(self) -> dict[str, tuple[int, int]]:
+        """What the vector index must hold: everything, or nothing where it is never asked.
+
+        It is filled from half as many passages on as it takes to be asked: nobody waits for it then.
+        """
+        expected = self.expected_vectors()
+        passages = sum(count for _, count in expected.values())
+        return expected if 2 * passages > self.settings.exact_passages else {}
 
     def nearest_passages(
         self, text: str, partitions: Sequence[str], limit: int, within: Selection | None = None
@@ -214,7 +223,7 @@ class KnowledgeBase:
                 return "exact", self._exact.search(embedder, partitions, vector, limit, allowed)
             try:
                 found = self.vectors.search(
-                    embedder.model_id, self.expected_vectors, partitions, vector, limit
+                    embedder.model_id, self.indexed_vectors, partitions, vector, limit
                 )
             except IndexUnavailable as error:
                 if last:
@@ -229,16 +238,21 @@ class KnowledgeBase:
         from kb import lexical_index
 
         with self.session() as session:
+            session.connection().exec_driver_sql("BEGIN")  # one state: another process may be writing
             problem = lexical_index.problem(session.connection())
         if problem is not None:
             self.rebuild_lexical(problem)
-        self.repair_vectors()
+        with contextlib.suppress(StoreLocked):  # who writes the index leaves it in step
+            self.repair_vectors(wait_s=0.0)
 
-    def repair_vectors(self) -> None:
-        """Make the vector index anew where it is not what the database says."""
-        if not self.expected_vectors():  # an empty knowledge base needs neither index nor model
+    def repair_vectors(self, wait_s: float | None = None) -> None:
+        """Make the vector index anew where it is not what the database says.
+
+        Raises StoreLocked where another process writes it for longer than `wait_s`.
+        """
+        if not self.indexed_vectors():  # nothing to hold: neither index nor model is needed
             return
-        problem = self.vectors.check(self.serving.model_id, self.expected_vectors)
+        problem = self.vectors.check(self.serving.model_id, self.indexed_vectors, wait_s)
         if problem is not None and not self._take_next_index():
             self.rebuild_vectors(problem)
 
@@ -253,7 +267,7 @@ class KnowledgeBase:
         model = self.serving.model_id
         # Under the lock: documents that are stored meanwhile would be in the index that is replaced.
         with contextlib.closing(self.next_index()) as index, self.vectors.exclusive():
-            if index.model() != model or index.check(model, self.expected_vectors) is not None:
+            if index.model() != model or index.check(model, self.indexed_vectors) is not None:
                 return False
             self.vectors.adopt(index)
         return True
@@ -272,20 +286,21 @@ class KnowledgeBase:
         """Make both indexes anew from the database, whatever they look like."""
         self.rebuild_lexical("is made anew as asked")
         self.vectors.invalidate()
-        if self.expected_vectors():
+        if self.indexed_vectors():
             self.rebuild_vectors("is made anew as asked")
 
-    def rebuild_vectors(self, reason: str) -> None:
-        """Make the vector index anew from the database, and say so."""
+    def rebuild_vectors(self, reason: str, *, held: bool = False) -> None:
+        """Make the vector index anew from the database, and say so. `held`: the caller excludes others."""
         from kb.documents import read_vectors
 
         embedder = self.embedder
         self.notice(f"the vector index {reason}; rebuilding it from the database")
-        self.vectors.rebuild(
-            embedder.model_id,
-            self.expected_vectors,
-            lambda partition: read_vectors(self, embedder, partition),
-        )
+        with contextlib.nullcontext() if held else self.vectors.exclusive():
+            self.vectors.rebuild(
+                embedder.model_id,
+                self.indexed_vectors(),
+                lambda partition: read_vectors(self, embedder, partition),
+            )
 
     def stats(self) -> dict[str, Any]:
         """Counts of what is stored and the size of the home folder in bytes."""

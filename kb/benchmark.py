@@ -96,6 +96,37 @@ class Found(Protocol):
     def text(self) -> str: ...
 
 
+def unanswerable(kb: KnowledgeBase, queries: Sequence[BenchmarkQuery]) -> list[dict[str, str]]:
+    """[{id, path, why}]: passages that no hit can be, because nothing of their path is stored, or because no
+    chunk of it has their words. A question that has no other counts as one that was not answered.
+    """
+    from sqlalchemy import select
+    from sqlmodel import col
+
+    from kb.tables import Chunk, Document
+
+    wanted: dict[str, list[tuple[str, str]]] = {}
+    for query in queries:
+        for gold in query.gold:
+            wanted.setdefault(gold.path, []).append((query.query_id, gold.substring))
+    found = []
+    with kb.session() as session:
+        for path, passages in wanted.items():
+            rows = session.connection().execute(
+                select(col(Chunk.text))
+                .join(Document, col(Document.id) == col(Chunk.document_id))
+                .where(col(Document.path) == path)
+            )
+            texts = [_plain(text) for text in rows.scalars()]
+            why = "no passage has these words" if texts else "not in the corpus"
+            found += [
+                {"id": query_id, "path": path, "why": why}
+                for query_id, substring in passages
+                if not any(substring in text for text in texts)
+            ]
+    return found
+
+
 def run_benchmark(
     kb: KnowledgeBase,
     queries: Sequence[BenchmarkQuery],

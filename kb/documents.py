@@ -140,6 +140,7 @@ class DocumentWriter:
         """
         with self._kb.vectors.exclusive():
             before = self._kb.expected_vectors()
+            indexed = self._kb.indexed_vectors() == before
             with self._kb.session() as session:
                 if embedder is not None:
                     self._kb.serving.claim(session, embedder)
@@ -147,17 +148,22 @@ class DocumentWriter:
                 yield change
                 change.bump()
                 session.commit()
-            in_step = self._follow(change, before)
-        if not in_step:
-            self._kb.rebuild_vectors("does not hold what the database says")
+            if not self._follow(change, before, indexed=indexed):
+                why = "does not hold what the database says" if indexed else "is needed by now"
+                self._kb.rebuild_vectors(why, held=True)  # or who opens the store meanwhile would do it
 
-    def _follow(self, change: Change, before: dict[str, tuple[int, int]]) -> bool:
-        """Have the vector index follow. False when it was not in the state that the change started from."""
+    def _follow(self, change: Change, before: dict[str, tuple[int, int]], *, indexed: bool) -> bool:
+        """Have the vector index follow, where it is to hold anything.
+
+        False when it was not in the state `before`, that the change started from, or not `indexed` then.
+        """
         removed = {p: sorted(ids) for p, ids in change.removed.items() if ids}
         added = {p: stack(rows) for p, rows in change.added.items() if rows}
-        if not removed and not added:
+        after = self._kb.indexed_vectors()
+        if not after or (not removed and not added):
             return True
-        after = self._kb.expected_vectors()
+        if not indexed:
+            return False
         try:
             self._kb.vectors.apply(self._kb.serving.model_id, before, after, removed, added)
         except IndexOutOfStep:

@@ -17,6 +17,7 @@ from sqlmodel import col
 
 from kb.errors import KnowledgeBaseError
 from kb.tables import Chunk, LexicalIndexState, partition_of
+from kb.wording import counted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -80,7 +81,10 @@ def problem(connection: Connection) -> str | None:
     schema: dict[str, str] = {}
     for kind, scope, _ in states:
         schema |= _schema(kind, scope)
-    if _present(connection) != schema:
+    present = _present(connection)
+    if present.keys() == schema.keys() and present != schema:
+        return "was made by another version"
+    if present != schema:
         return "is missing or incomplete"
     indexed = 0
     for kind, scope, chunks in states:
@@ -90,10 +94,10 @@ def problem(connection: Connection) -> str | None:
         except DatabaseError:
             return "is incomplete"
         if held != chunks:
-            return f"holds {held} of {chunks} chunks of {partition_of(kind, scope)}"
+            return f"holds {held} of {counted(chunks, 'chunk')} of {partition_of(kind, scope)}"
         indexed += held
     stored = connection.execute(select(func.count()).select_from(Chunk)).scalar_one()
-    return None if indexed == stored else f"holds {indexed} of {stored} chunks"
+    return None if indexed == stored else f"holds {indexed} of {counted(stored, 'chunk')}"
 
 
 def disagreeing(connection: Connection) -> list[str]:

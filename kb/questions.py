@@ -16,9 +16,14 @@ _RUN_SPECIFIC = (
 )
 
 
+def storable(text: str) -> str:
+    """`text` without what neither SQLite nor a tokenizer takes, and no document has: NUL, lone surrogates."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", " ")
+
+
 def plain_question(text: str) -> str:
     """`text` without addresses, times, folders and line numbers; as it is where nothing else would remain."""
-    plain = text
+    plain = text = storable(text)
     for pattern in _RUN_SPECIFIC:
         plain = pattern.sub(lambda m: m.group(1) if m.re.groups else " ", plain)
     return plain if plain.strip() else text

@@ -106,17 +106,20 @@ def _work(  # noqa: PLR0917
         report.embedded += _embed_passages(kb, embedder, progress)
         if foreseen is not None:
             _embed_foreseen(kb, embedder, foreseen)
-        index.fill(embedder.model_id, kb.expected_vectors(), lambda p: read_vectors(kb, embedder, p))
+        if kb.indexed_vectors():
+            index.fill(embedder.model_id, kb.indexed_vectors(), lambda p: read_vectors(kb, embedder, p))
         # Documents may have been stored meanwhile; those who store them hold this lock.
         with contextlib.suppress(StoreLocked), home_lock(kb.home, timeout_s=_LONGEST_WAIT_S):
             with kb.session() as session:
                 done, report.passages = count(session.connection(), embedder.model_id)
-            problem = index.check(embedder.model_id, kb.expected_vectors)
+            indexed = bool(kb.indexed_vectors())
+            problem = index.check(embedder.model_id, kb.indexed_vectors)
             if done == report.passages and problem is None:
                 with kb.vectors.exclusive():
                     _still_wanted(kb, embedder, done, report.passages)
                     kb.serving.switch(embedder)
-                    kb.vectors.adopt(index)
+                    if indexed:
+                        kb.vectors.adopt(index)
                 report.switched = True
                 return
             if kb.expected_vectors() == before:  # nobody has stored anything: it would be so for ever

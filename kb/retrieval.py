@@ -96,7 +96,7 @@ def query(
         terms = lexical.terms_of(asked)
         candidates: dict[int, Candidate] = {}
         inferred = None
-        if partitions and text.strip() and k > 0:
+        if partitions and asked.strip() and k > 0:
             try:
                 found = _add_lexical(session, candidates, terms, partitions, within)
             except StoreDamaged:  # most likely the derived index; if it is the database, this fails again

@@ -13,6 +13,7 @@ from sqlmodel import select as select_rows
 
 from kb import scope as scopes
 from kb.errors import NotFound, SkillInvalid
+from kb.questions import storable
 from kb.records import SkillRecord
 from kb.tables import LOCAL_ONLY, Chunk, Document, Skill, SkillEvidence, Source, now
 
@@ -124,7 +125,7 @@ def load_skills(kb: KnowledgeBase, target: str | None = None) -> list[SkillRecor
 def load_skill(kb: KnowledgeBase, name: str) -> SkillRecord:
     """Raises NotFound."""
     with kb.session() as session:
-        row = session.exec(select_rows(Skill).where(col(Skill.name) == name)).first()
+        row = session.exec(select_rows(Skill).where(col(Skill.name) == storable(name))).first()
         if row is None:
             raise NotFound(f"no skill named {name!r}", "`kernelevolve skills list` shows what there is")
         return _record(kb, session, row)

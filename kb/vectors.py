@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from kb.errors import IndexOutOfStep, IndexUnavailable, KnowledgeBaseError, StoreFull
 from kb.locks import file_lock
-from kb.vector_manifest import Expected, Manifest, fingerprint
+from kb.vector_manifest import Expected, Manifest, fingerprint, writer
 
 if TYPE_CHECKING:
     from kb.embedding import Vectors
@@ -55,25 +55,28 @@ class VectorIndex:
 
     # --- state ---
 
-    def check(self, model: str, expected: Callable[[], Expected]) -> str | None:
-        """Why the index is not what SQL says, or None. Reads manifest and file sizes, not Chroma."""
+    def check(self, model: str, expected: Callable[[], Expected], wait_s: float | None = None) -> str | None:
+        """Why the index is not what SQL says, or None. Reads manifest and file sizes, not Chroma.
+
+        Raises StoreLocked where another process writes it for longer than `wait_s`.
+        """
         self._make_folder()
-        with self._locked(shared=True):  # or a writer would be caught between its commit and the index
+        with self._locked(
+            shared=True, wait_s=wait_s
+        ):  # or a writer would be caught between its commit and the index
             return self._problem(model, expected())
 
     def _problem(self, model: str, expected: Expected) -> str | None:
+        if not any(n for _, n in expected.values()):
+            return None  # whatever it holds, it is not asked
         manifest = self._manifest()
         if manifest is None:
-            if not any(n for _, n in expected.values()):
-                return None
             return "is missing" if not any(self._root.glob("*")) else "has no readable manifest"
         if manifest.model != model:
             return "was made by another embedding model"
         if not manifest.matches(model, expected):
             return "does not hold what the database says"
-        if manifest.files != fingerprint(self._root / manifest.folder):
-            return "was damaged or changed by something else"
-        return None
+        return manifest.untouched(self._root)
 
     # --- writing ---
 
@@ -111,10 +114,12 @@ class VectorIndex:
                 self._upsert(self._collection(partition, model, create=True), ids, vectors)
             self._commit(manifest, after)
 
-    def rebuild(self, model: str, expected: Callable[[], Expected], read: Reader) -> None:
-        """Make the whole index anew from SQL in a fresh folder, then switch to it."""
-        with self.exclusive(), self._guarded("rebuilding"):
-            wanted = expected()
+    def rebuild(self, model: str, wanted: Expected, read: Reader) -> None:
+        """Make the whole index anew from SQL in a fresh folder, then switch to it.
+
+        The caller holds `exclusive`.
+        """
+        with self._guarded("rebuilding"):
             live = self._manifest()
             if self._problem(model, wanted) is None and live is not None and live.folder != self._failed:
                 return  # another process did it while we waited
@@ -133,7 +138,7 @@ class VectorIndex:
         with self.exclusive(), self._guarded("filling"):
             manifest = self._manifest()
             usable = manifest is not None and manifest.model == model
-            if manifest is None or not usable or manifest.files != fingerprint(self._root / manifest.folder):
+            if manifest is None or not usable or manifest.untouched(self._root):
                 manifest = Manifest(folder=self._new_folder(), model=model)
             self._connect(manifest)
             for partition in [*manifest.collections]:
@@ -176,7 +181,12 @@ class VectorIndex:
     def invalidate(self) -> None:
         """Have the next `rebuild` make everything anew."""
         with self.exclusive():
-            (self._root / "manifest.json").unlink(missing_ok=True)
+            self.drop()
+
+    def drop(self) -> None:
+        """Hold nothing. The folder stays until it is tidied up; the caller holds `exclusive`."""
+        self.close()
+        (self._root / "manifest.json").unlink(missing_ok=True)
 
     @staticmethod
     def _upsert(collection: Any, ids: list[str], vectors: Vectors) -> None:
@@ -189,7 +199,7 @@ class VectorIndex:
         self._open_as = manifest.identity
 
     def _write(self, manifest: Manifest) -> None:
-        manifest.files = fingerprint(self._root / manifest.folder)
+        manifest.files, manifest.writer = fingerprint(self._root / manifest.folder), writer()
         partial = self._root / f"manifest.{os.getpid()}.partial"
         with partial.open("w") as file:
             json.dump({"schema": _SCHEMA, **vars(manifest)}, file)
@@ -280,8 +290,8 @@ class VectorIndex:
 
     def _load(self, manifest: Manifest, model: str, partitions: Sequence[str], vector: Vectors) -> None:
         """Have Chroma read its files, which must be as they were left; it may rewrite them doing so."""
-        if self._open_as != manifest.identity and manifest.files != fingerprint(self._root / manifest.folder):
-            raise IndexOutOfStep("the vector index was damaged or changed by something else")
+        if self._open_as != manifest.identity and (why := manifest.untouched(self._root)):
+            raise IndexOutOfStep(f"the vector index {why}")
         self._connect(manifest)
         for partition in partitions:
             if partition not in self._loaded:
@@ -345,10 +355,11 @@ class VectorIndex:
         (self._root / name).mkdir(parents=True)
         return name
 
-    def _locked(self, *, shared: bool) -> AbstractContextManager[bool]:
+    def _locked(self, *, shared: bool, wait_s: float | None = None) -> AbstractContextManager[bool]:
         path = self._root.with_suffix(".lock")
         what = "writing the vector index"
-        return file_lock(path, timeout_s=self._lock_timeout_s, what=what, shared=shared)
+        timeout_s = self._lock_timeout_s if wait_s is None else wait_s
+        return file_lock(path, timeout_s=timeout_s, what=what, shared=shared)
 
     @contextmanager
     def _guarded(self, doing: str) -> Iterator[None]:

@@ -11,6 +11,7 @@ from cli.options import JsonFlag
 from cli.output import emit, out
 from cli.progress import ingest_progress, report_failures
 from cli.session import knowledge_base, state_of
+from kb.wording import counted
 
 
 class Visibility(StrEnum):
@@ -83,7 +84,7 @@ def ingest(
             counts = ", ".join(
                 f"{getattr(result, k)} {k}" for k in ("added", "updated", "unchanged", "removed")
             )
-            written = f"{result.chunks} passages in {result.elapsed_s:.1f} s"
+            written = f"{counted(result.chunks, 'passage')} in {result.elapsed_s:.1f} s"
             out().print(f"{counts}, {len(result.failed)} failed; {written}", markup=False)
         review(kb, result.inferred, ask=not (yes or as_json))
     if result.failed:

@@ -11,6 +11,7 @@ from cli.options import JsonFlag
 from cli.output import emit, out
 from cli.progress import ingest_progress, report_failures
 from cli.session import state_of
+from kb.wording import counted
 
 if TYPE_CHECKING:
     from ingest import IngestReport
@@ -45,6 +46,12 @@ def _show(home: Path, result: IngestReport, stats: dict[str, Any]) -> None:
     )
     counts = stats["counts"]
     documents = stats["documents_by_state"].get("embedded", 0)
-    library = f"{documents} documents, {counts['chunk']} passages, {counts['skill']} skills"
+    library = ", ".join(
+        (
+            counted(documents, "document"),
+            counted(counts["chunk"], "passage"),
+            counted(counts["skill"], "skill"),
+        )
+    )
     out().print(f"{library} ({changes or 'nothing changed'})", markup=False, soft_wrap=True)
     report_failures(result)

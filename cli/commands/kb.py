@@ -10,6 +10,7 @@ from cli.commands import kb_adapt, kb_backup, kb_eval, kb_reembed
 from cli.options import JsonFlag
 from cli.output import clean, emit, note, out
 from cli.session import state_of, stored
+from kb.wording import counted
 
 SourceArgument = Annotated[str, typer.Argument(help="A source: its path or name, see `kb stats`.")]
 
@@ -56,7 +57,7 @@ def stats(context: typer.Context, as_json: JsonFlag = False) -> None:
     console.print(f"by scope: {scopes}", markup=False, soft_wrap=True)
     console.print(f"vectors by {clean(found['embedding']['runtime'])}", markup=False, soft_wrap=True)
     if following := found["embedding"]["next"]:
-        how_far = f"{following['embedded']} of {following['passages']} passages"
+        how_far = f"{following['embedded']} of {counted(following['passages'], 'passage')}"
         state = "being embedded" if following["running"] else following["error"] or "waiting for a query"
         console.print(
             f"next: {clean(following['name'])}, {how_far} ({clean(state)})", markup=False, soft_wrap=True
@@ -114,8 +115,13 @@ def check(context: typer.Context, as_json: JsonFlag = False) -> None:
             note(f"{problem['what']}: {problem['detail']}", style="red")
         if report.problem_count > len(report.problems):
             note(f"… and {report.problem_count - len(report.problems)} more", style="red")
-        looked_at = f"{report.documents} documents, {report.chunks} chunks, {report.vectors} vectors"
-        verdict = "everything agrees" if report.ok else f"{report.problem_count} problems"
+        looked_at = ", ".join(
+            counted(n, noun)
+            for n, noun in (
+                (report.documents, "document"), (report.chunks, "chunk"), (report.vectors, "vector")
+            )
+        )  # fmt: skip
+        verdict = "everything agrees" if report.ok else counted(report.problem_count, "problem")
         out().print(f"{looked_at}: {verdict}", markup=False)
         if not report.ok:
             note("hint: `kernelevolve kb rebuild` makes the indexes anew; ingest a damaged document again")
@@ -143,7 +149,7 @@ def lint(
             out().print(
                 f"{clean(f.path)}:{f.line}: {f.rule}: {clean(f.detail)}", markup=False, soft_wrap=True
             )
-        out().print(f"{len(findings)} findings" if findings else "nothing to complain about")
+        out().print(counted(len(findings), "finding") if findings else "nothing to complain about")
     if findings:
         raise typer.Exit(1)
 
@@ -158,7 +164,7 @@ def rebuild(context: typer.Context, as_json: JsonFlag = False) -> None:
     if as_json:
         emit({"chunks": counts["chunk"], "passages": counts["passage"]})
     else:
-        out().print(f"rebuilt: {counts['chunk']} chunks, {counts['passage']} passages")
+        out().print(f"rebuilt: {counted(counts['chunk'], 'chunk')}, {counted(counts['passage'], 'passage')}")
 
 
 def scope(
@@ -175,7 +181,7 @@ def scope(
     if as_json:
         emit(done)
     else:
-        counts = f"{done['changed']} of {done['documents']} documents changed"
+        counts = f"{done['changed']} of {counted(done['documents'], 'document')} changed"
         out().print(f"{done['location']}: {done['scope']} ({counts})", markup=False, soft_wrap=True)
         for text in done.get("notes", []):
             note(f"note: {text}", style="yellow")
@@ -205,12 +211,13 @@ def gc(context: typer.Context, as_json: JsonFlag = False) -> None:
     if as_json:
         emit(report.to_json())
         return
-    counts = (
-        f"{report.blobs} blobs, {report.embeddings} vectors, {report.adapters} adapters, "
-        f"{report.folders} folders"
-    )
+    removed = (
+        (report.blobs, "blob"), (report.embeddings, "vector"), (report.adapters, "adapter"),
+        (report.folders, "folder"),
+    )  # fmt: skip
+    counts = ", ".join(counted(n, noun) for n, noun in removed)
     out().print(f"removed {counts}: {readable(report.bytes_freed)} freed", markup=False)
 
 
 def _counts(result: dict[str, Any]) -> str:
-    return f"{result['documents']} documents, {result['chunks']} passages"
+    return f"{counted(result['documents'], 'document')}, {counted(result['chunks'], 'passage')}"

@@ -10,6 +10,7 @@ import typer
 from cli.options import JsonFlag
 from cli.output import emit, note, out
 from cli.session import state_of, stored
+from kb.wording import counted
 
 
 def register(group: typer.Typer) -> None:
@@ -36,7 +37,7 @@ def backup(
         emit(done)
     else:
         out().print(
-            f"{done['file']}: {done['members']} files, {readable(done['bytes'])}, verified",
+            f"{done['file']}: {counted(done['members'], 'file')}, {readable(done['bytes'])}, verified",
             markup=False, soft_wrap=True,
         )  # fmt: skip
 
@@ -61,7 +62,7 @@ def restore(
         emit({**done, "documents": counts["document"], "runs": counts["run"]})
     else:
         out().print(
-            f"{done['home']}: {counts['document']} documents, {counts['run']} runs",
+            f"{done['home']}: {counted(counts['document'], 'document')}, {counted(counts['run'], 'run')}",
             markup=False,
             soft_wrap=True,
         )

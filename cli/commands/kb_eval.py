@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from cli.options import JsonFlag
-from cli.output import clean, emit, out
+from cli.output import clean, emit, note, out
 from cli.session import state_of
+from kb.wording import counted
 
+_SHOWN = 20  # answers that cannot be found, spelt out
 FIGURES = ("recall@5", "recall@10", "ndcg@10", "mrr", "hit@8000")
 
 
@@ -36,7 +38,7 @@ def evaluate(
     from cli.progress import ingest_progress, report_failures, steps
     from ingest import ingest_paths
     from kb import KnowledgeBase
-    from kb.benchmark import metrics, read_benchmark, run_benchmark
+    from kb.benchmark import metrics, read_benchmark, run_benchmark, unanswerable
     from kb.reembed import reembed
     from kb.serving import open_embedder
 
@@ -56,7 +58,14 @@ def evaluate(
         with steps("asking", "questions") as asked:
             answers = run_benchmark(kb, queries, use_target=not no_target, progress=asked)
         chunks = kb.stats()["counts"]["chunk"]
-    found: dict[str, Any] = {**metrics(answers), "target_given": not no_target, "chunks": chunks}
+        lost = unanswerable(kb, queries)
+    for gold in lost[:_SHOWN]:
+        note(f"question {clean(gold['id'])}: {clean(gold['path'])}: {gold['why']}", style="yellow")
+    if len(lost) > _SHOWN:
+        note(f"… and {len(lost) - _SHOWN} more answers that cannot be found; --json lists them all")
+    found: dict[str, Any] = {
+        **metrics(answers), "target_given": not no_target, "chunks": chunks, "unanswerable": lost
+    }  # fmt: skip
     if as_json:
         found["answers"] = [{"id": a.query.query_id, "rank": a.rank} for a in answers]
         emit(found)
@@ -67,4 +76,5 @@ def evaluate(
     for name, row in [("all", found), *found["kinds"].items()]:
         table.add_row(clean(name), str(row["queries"]), *(f"{row[figure]:.2f}" for figure in FIGURES))
     out().print(table)
-    out().print(f"{chunks} passages; {found['p50_ms']:.0f} ms a query, 95 % within {found['p95_ms']:.0f} ms")
+    times = f"{found['p50_ms']:.0f} ms a query, 95 % within {found['p95_ms']:.0f} ms"
+    out().print(f"{counted(chunks, 'passage')}; {times}")

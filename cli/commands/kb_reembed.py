@@ -9,6 +9,7 @@ import typer
 from cli.options import JsonFlag
 from cli.output import clean, emit, note, out
 from cli.session import state_of, stored
+from kb.wording import counted
 
 
 def register(group: typer.Typer) -> None:
@@ -49,12 +50,13 @@ def reembed(
         cut_off = too_long(kb, kb.embedder) if report.switched else {}
         name = label(kb.settings.embedding_model, kb.settings.embedding_base_url)
     if cut_off:
-        what = f"{sum(cut_off.values())} passages of {len(cut_off)} documents are longer than {name} reads"
+        passages = counted(sum(cut_off.values()), "passage")
+        what = f"longer than {name} reads: {passages} of {counted(len(cut_off), 'document')}"
         note(f"note: {clean(what)}; ingest them again", style="yellow")
     if as_json:
         emit({**report.to_json(), "too_long": cut_off})
     elif report.switched:
-        counts = f"{report.embedded} of {report.passages} passages were new to it"
+        counts = f"{report.embedded} of {counted(report.passages, 'passage')} were new to it"
         out().print(f"{clean(name)} answers now ({counts})", markup=False, soft_wrap=True)
     else:
         out().print(f"{clean(name)} answers already", markup=False, soft_wrap=True)

@@ -62,7 +62,7 @@ def prompt(
     state = state_of(context)
     place = Place.of(target, state.settings().home / "cache")
     reference = load_problem(problem, state.settings().home / "cache")
-    with knowledge_base(state) as kb:
+    with knowledge_base(state, wait=False) as kb:
         origin = _origin(kb, parent) if parent else {}
         with executor(state) as judge, activity("running and tracing the reference"):
             facts = judge.describe(reference.source, reference.name)

@@ -11,6 +11,7 @@ import typer
 from cli.options import JsonFlag, OptionalTarget
 from cli.output import clean, emit, note, out
 from cli.session import checked_target, knowledge_base, state_of
+from kb.wording import counted
 
 if TYPE_CHECKING:
     from cli.diagnoses import Diagnosed
@@ -47,19 +48,21 @@ def query(
     from ingest.loaders.markdown import KINDS
     from kb.diagnoses import sub_queries
     from kb.labels import check_kinds
+    from kb.questions import storable
     from kb.records import SubQuery
 
     check_kinds(kinds or (), KINDS)
     diagnosed = None if diagnosis is None else read_diagnosis(diagnosis)
-    if not text.strip() and diagnosed is None:
+    asked = bool(storable(text).strip())
+    if not asked and diagnosed is None:
         raise UsageProblem("the query is empty", 'ask in words: kernelevolve query "fast softmax"')
-    questions = [SubQuery(text, "the question")] if text.strip() else []
+    questions = [SubQuery(text, "the question")] if asked else []
     if diagnosed is not None:
         questions += sub_queries(diagnosed.diagnosis)
         if not questions:
             raise UsageProblem(f"{diagnosis} has nothing to ask about", "add a question in words")
         target = target or diagnosed.target or None
-    with knowledge_base(state_of(context)) as kb:
+    with knowledge_base(state_of(context), wait=False) as kb:
         notes = checked_target(kb, target)
         result = ask(kb, questions, target=target, kinds=kinds or None, k=k, plainly=no_rerank)
         notes += kb.notices
@@ -96,7 +99,11 @@ def _say_what_of(diagnosed: Diagnosed) -> None:
     of = f" of {diagnosed.kernel}" if diagnosed.kernel else ""
     note(f"asking about {diagnosed.diagnosis.get('bottleneck', 'the diagnosis')}{of}")
     if diagnosed.others:
-        note(f"{diagnosed.others} other kernels in the file take less time and are not asked about")
+        one = diagnosed.others == 1
+        note(
+            f"{counted(diagnosed.others, 'other kernel')} in the file "
+            f"{'takes less time and is' if one else 'take less time and are'} not asked about"
+        )
 
 
 def _show(result: QueryResult) -> None:
@@ -123,7 +130,9 @@ def _show(result: QueryResult) -> None:
         lines = clean(hit.text).strip().splitlines()
         shown = [f"   {line}" for line in lines[:8]] + (["   …"] if len(lines) > 8 else [])
         console.print("\n".join(shown), markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{len(result.hits)} passages in {result.elapsed_ms:.0f} ms", style="dim", markup=False)
+    console.print(
+        f"{counted(len(result.hits), 'passage')} in {result.elapsed_ms:.0f} ms", style="dim", markup=False
+    )
 
 
 def _summary(measurements: list[dict[str, Any]]) -> str:

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 def list_skills(context: typer.Context, target: OptionalTarget = None, as_json: JsonFlag = False) -> None:
     """List the skills."""
-    with knowledge_base(state_of(context)) as kb:
+    with knowledge_base(state_of(context), wait=False) as kb:
         from agent.distil import mark_stale
 
         checked_target(kb, target)
@@ -67,7 +67,7 @@ def show_skill(
     as_json: JsonFlag = False,
 ) -> None:
     """Show one skill: its text, parameter space and evidence."""
-    with knowledge_base(state_of(context)) as kb:
+    with knowledge_base(state_of(context), wait=False) as kb:
         from agent.distil import mark_stale
 
         mark_stale(kb)
@@ -105,7 +105,7 @@ def show_skill(
 
 def list_candidates(context: typer.Context, target: OptionalTarget = None, as_json: JsonFlag = False) -> None:
     """List ingested kernels that beat their baseline: what a skill could be made from."""
-    with knowledge_base(state_of(context)) as kb:
+    with knowledge_base(state_of(context), wait=False) as kb:
         from kb.kernels import skill_candidates
 
         checked_target(kb, target)

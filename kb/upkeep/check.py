@@ -24,6 +24,7 @@ from kb.tables import (
     VectorIndexState,
     partition_of,
 )
+from kb.wording import counted
 
 if TYPE_CHECKING:
     from kb.base import KnowledgeBase
@@ -85,7 +86,7 @@ def _database(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str
             if counts.get(partition, 0) != recorded.get(partition, 0):
                 yield (
                     "database",
-                    f"{partition} has {counts.get(partition, 0)} passages, "
+                    f"{partition} has {counted(counts.get(partition, 0), 'passage')}, "
                     f"{recorded.get(partition, 0)} are on record",
                 )
         misplaced = connection.execute(
@@ -95,7 +96,7 @@ def _database(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str
             .where(col(Passage.partition) != col(Chunk.kind) + "@" + col(Chunk.scope))
         ).scalar_one()
         if misplaced:
-            yield "database", f"{misplaced} passages are in a partition that is not their chunk's"
+            yield "database", f"passages that are in a partition that is not their chunk's: {misplaced}"
 
 
 def _lexical(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]]:
@@ -111,11 +112,14 @@ def _lexical(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]
 
 
 def _vectors(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]]:
-    expected = {p: n for p, (_, n) in kb.expected_vectors().items() if n}
-    if not expected:
+    if not kb.expected_vectors():
         return
     model = kb.serving.model_id
-    problem = kb.vectors.check(model, kb.expected_vectors)
+    expected = {p: n for p, (_, n) in kb.indexed_vectors().items() if n}
+    if not expected:
+        yield from _stored_vectors(kb, model, report)
+        return
+    problem = kb.vectors.check(model, kb.indexed_vectors)
     if problem is not None:
         yield "vectors", f"the vector index {problem}"
         return
@@ -130,7 +134,34 @@ def _vectors(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]
         return
     for partition, count in expected.items():
         if held[partition] != count:
-            yield "vectors", f"{partition}: the vector index holds {held[partition]} of {count} passages"
+            yield (
+                "vectors",
+                f"{partition}: the vector index holds {held[partition]} of {counted(count, 'passage')}",
+            )
+
+
+def _stored_vectors(kb: KnowledgeBase, model: str, report: CheckReport) -> Iterator[tuple[str, str]]:
+    """Those in the database, which are compared one by one where there is no index."""
+    import numpy as np
+
+    lengths: Counter[int] = Counter()
+    with kb.session() as session:
+        rows = session.connection().exec_driver_sql(
+            'SELECT passage.id, passage."partition", embedding.vector FROM passage LEFT JOIN embedding'
+            " ON embedding.text_hash = passage.text_hash AND embedding.model = ?",
+            (model,),
+        )
+        for passage_id, partition, stored in rows:
+            if stored is None:
+                yield "vectors", f"{partition}: passage {passage_id[:12]} has no vector"
+                continue
+            report.vectors += 1
+            lengths[len(stored)] += 1
+            whole = len(stored) % 4 == 0
+            if not whole or abs(np.linalg.norm(np.frombuffer(stored, dtype="<f4")) - 1) > _TOLERANCE:
+                yield "vectors", f"{partition}: the vector of passage {passage_id[:12]} is damaged"
+    if len(lengths) > 1:
+        yield "vectors", "stored vectors of one model differ in length"
 
 
 def _compare(
@@ -171,7 +202,8 @@ def _windows(kb: KnowledgeBase, _report: CheckReport) -> Iterator[tuple[str, str
         yield "model", f"the embedding model that made the vectors cannot be used: {kb.serving.lost}"
     else:
         for path, n in too_long(kb, embedder).items():
-            yield "passage", f"{path}: the model does not read the end of {n} passages; ingest it again"
+            unread = counted(n, "passage")
+            yield "passage", f"{path}: the model does not read the end of {unread}; ingest it again"
 
 
 def _documents(kb: KnowledgeBase, report: CheckReport) -> Iterator[tuple[str, str]]:

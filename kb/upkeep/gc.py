@@ -130,7 +130,11 @@ def _folders(kb: KnowledgeBase) -> int:
     removed = 0
     if (kb.home / "chroma").is_dir():
         with kb.vectors.exclusive():
-            for folder in kb.vectors.folders()[1]:
+            live, leftovers = kb.vectors.folders()
+            if live is not None and not kb.indexed_vectors():  # of a larger store, or of an earlier version
+                kb.vectors.drop()
+                leftovers.append(live)
+            for folder in leftovers:
                 removed += _remove(folder)
     if kb.serving.record.next() is None and not running(kb.home):
         removed += _remove(kb.home / NEXT_INDEX)

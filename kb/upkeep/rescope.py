@@ -13,7 +13,7 @@ from kb.errors import NotFound
 from kb.labels import confirm_new
 from kb.locks import home_lock
 from kb.tables import Document, ScopeCorrection, Source
-from kb.upkeep.sources import below, find_source, location_of
+from kb.upkeep.sources import below, find_source, location_of, spelt
 
 if TYPE_CHECKING:
     from sqlmodel import Session
@@ -64,7 +64,7 @@ def correct_scope(
 def _documents(kb: KnowledgeBase, text: str) -> tuple[str, list[Document]]:
     """Where `text` points to, and the documents at or below that."""
     with kb.session() as session:
-        location = location_of(text)
+        location, text = location_of(text), spelt(text)
         found = _at_or_below(session, location)
         if not found:  # perhaps a path as it is cited, alone or after its source, or the name of a source
             cited = session.exec(select(Document).where(col(Document.path) == text)).all()

@@ -66,7 +66,7 @@ def find_source(session: Session, text: str) -> Source:
 
     Raises NotFound, with a hint that lists what there is.
     """
-    path = location_of(text)
+    path, text = location_of(text), spelt(text)
     sources = session.exec(select_rows(Source).order_by(col(Source.root))).all()
     for source in sources:
         if source.key in (text, path):
@@ -99,7 +99,12 @@ def location_of(text: str) -> str:
         resolved = str(path.resolve())
     except RuntimeError:  # links that lead in a circle
         resolved = str(path.absolute())
-    return resolved.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return spelt(resolved)
+
+
+def spelt(name: str) -> str:
+    """A name of the file system as it is stored: what is not UTF-8 reaches Python as lone surrogates."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def below(location: str, prefix: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,9 +194,9 @@ def library_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def library(cli: Cli, library_home: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """Command lines against a home that has the curated library."""
-    monkeypatch.setenv("KERNELEVOLVE_HOME", str(library_home))
+def library(cli: Cli, library_home: Path, home: Path) -> Cli:
+    """Command lines against a home of their own that has the curated library."""
+    shutil.copytree(library_home, home)
     return cli
 
 

@@ -59,7 +59,9 @@ def test_open_shows_a_passage_in_its_document(stocked: Any, home: Path) -> None:
     assert (missing.code, missing.json["error"]["type"]) == (2, "NotFound")
 
 
-def test_check_rebuild_and_check_again(stocked: Any, home: Path) -> None:
+def test_check_rebuild_and_check_again(stocked: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELEVOLVE_EXACT_PASSAGES", "0")  # else there is no index
+    assert stocked("kb", "rebuild", "--json").code == 0
     assert stocked("kb", "check", "--json").json["ok"] is True
     manifest = home / "chroma" / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"files": {}}))
@@ -91,6 +93,11 @@ def test_eval_keeps_a_store_of_its_own(stocked: Any, documents: Path, home: Path
     assert stocked("kb", "stats", "--json").json["counts"] == before
     assert len(list((home / "benchmarks").iterdir())) == 1
     assert "1.00" in stocked("kb", "eval", str(bench), "--corpus", str(documents)).out
+    with bench.open("a") as file:
+        file.write('\n{"id": "lost", "query": "q", "gold": [{"path": "gone.md", "substring": "x"}]}\n')
+    told = stocked("kb", "eval", str(bench), "--corpus", str(documents), "--json")
+    assert told.json["unanswerable"] == [{"id": "lost", "path": "gone.md", "why": "not in the corpus"}]
+    assert "question lost: gone.md: not in the corpus" in told.err
     missing = stocked("kb", "eval", str(bench), "--corpus", str(tmp_path / "none"), "--json")
     assert missing.code == 2
 

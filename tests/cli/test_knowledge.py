@@ -36,6 +36,18 @@ def test_query(library: Any) -> None:
     assert document["hits"][0]["citation"] in human.out
 
 
+def test_a_query_with_what_is_no_text(library: Any) -> None:
+    odd = "\udcff"  # how Python gets an argument that is not UTF-8
+    found = library("query", f"softmax{odd} rows", "-k", "2", "--json")
+    assert (found.code, len(found.json["hits"])) == (0, 2)
+    assert library("query", f"softmax{odd} rows", "-k", "1").code == 0
+    assert library("query", "softmax", "--target", f"nvidia{odd}", "--json").code == 2
+    assert library("kb", "open", odd, "--json").json["error"]["type"] == "NotFound"
+    assert library("kb", "scope", odd, "nvidia", "--json").json["error"]["type"] == "NotFound"
+    assert library("kb", "remove", odd, "--json").json["error"]["type"] == "NotFound"
+    assert library("skills", "show", odd, "--json").json["error"]["type"] == "NotFound"
+
+
 def test_query_keeps_to_the_kind(library: Any) -> None:
     hits = library("query", "softmax", "--kind", "skill", "--json").json["hits"]
     assert hits

@@ -99,7 +99,7 @@ def test_only_tracked_files_of_a_checkout_are_read(kb: KnowledgeBase, repository
     report = ingest_paths(kb, [repository])
     assert set(documents(kb)) == {"docs/a.md"}
     assert report.notes == [
-        {"path": str(repository), "notes": ["1 files that git does not track are left out"]}
+        {"path": str(repository), "notes": ["left out, as git does not track them: 1 file"]}
     ]
     with kb.session() as session:
         assert re.fullmatch(r"[0-9a-f]{40}", session.exec(select(Source)).one().version)

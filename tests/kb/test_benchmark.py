@@ -11,7 +11,16 @@ import pytest
 
 from ingest import ingest_paths
 from kb import KnowledgeBase, Settings
-from kb.benchmark import Answer, BenchmarkQuery, Gold, metrics, read_benchmark, run_benchmark, run_retriever
+from kb.benchmark import (
+    Answer,
+    BenchmarkQuery,
+    Gold,
+    metrics,
+    read_benchmark,
+    run_benchmark,
+    run_retriever,
+    unanswerable,
+)
 from kb.errors import BenchmarkInvalid
 
 
@@ -85,3 +94,19 @@ def test_what_is_no_benchmark(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(BenchmarkInvalid):
         read_benchmark(path)
+
+
+def test_answers_that_no_hit_can_be_are_named(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.md").write_text("# Banks\n\nThirty-two\n  banks.\n")
+    gold = [
+        BenchmarkQuery("found", "q", (Gold("a.md", "Thirty-two banks."),), None, ""),
+        BenchmarkQuery("moved", "q", (Gold("b.md", "banks"), Gold("a.md", "banks")), None, ""),
+        BenchmarkQuery("reworded", "q", (Gold("a.md", "thirty banks"),), None, ""),
+    ]
+    with KnowledgeBase.open(Settings(home=tmp_path / "home")) as kb:
+        ingest_paths(kb, [tmp_path / "corpus"])
+        assert unanswerable(kb, gold) == [
+            {"id": "reworded", "path": "a.md", "why": "no passage has these words"},
+            {"id": "moved", "path": "b.md", "why": "not in the corpus"},
+        ]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from kb import KnowledgeBase
 from kb.questions import plain_question
 
 
@@ -34,3 +37,19 @@ def test_questions_stay_as_they_are(question: str) -> None:
 
 def test_nothing_is_left_of_an_address_alone() -> None:
     assert plain_question("0x7f3a5c000000") == "0x7f3a5c000000"
+
+
+@pytest.mark.parametrize("odd", ["\x00", "\ud800"])
+def test_what_cannot_be_stored_is_no_reason_to_fail(
+    kb: KnowledgeBase, store: Callable[..., None], odd: str
+) -> None:
+    store(kb, "a.md", "tiling of the cache")
+    for question in (f"tiling{odd} cache", f"{odd} tiling", f"cache {odd}{odd}"):
+        assert [h.path for h in kb.query(question).hits] == ["a.md"]
+    assert kb.query("tiling", target=f"nvidia{odd}").hits
+    assert kb.query("tiling", kinds=[odd]).hits == []
+
+
+def test_a_question_of_nothing_but_nul_is_empty(kb: KnowledgeBase, store: Callable[..., None]) -> None:
+    store(kb, "a.md", "tiling of the cache")
+    assert kb.query("\x00 \x00").hits == []

@@ -28,6 +28,12 @@ TEXT = "first paragraph about tiling\n\nsecond paragraph\nabout vector loads"
 
 
 @pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Every scope is too large for the exact search: there is a vector index to look after."""
+    return Settings(home=tmp_path / "home", lock_timeout_s=5.0, exact_passages=0)
+
+
+@pytest.fixture
 def filled(kb: KnowledgeBase, store: Store) -> KnowledgeBase:
     store(kb, "a.md", TEXT)
     store(kb, "b.md", "registers spill to local memory", scope="nvidia")

@@ -147,6 +147,7 @@ def test_vectors_of_another_model_are_never_written(
         assert check(writer).problems == []
 
 
+@pytest.mark.parametrize("settings", [0], indirect=True, ids=["chroma"])
 def test_killed_between_the_change_of_the_model_and_of_the_index(
     filled: None, opened: Open, models: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
