@@ -84,7 +84,9 @@ class ChatGenerator:
         try:
             return _draft(replies, request)
         except Unparseable as problem:
-            raise _failure(f"no usable {wanted} in two answers: {problem}", replies) from problem
+            short = replies[-1].finish == "length"
+            help = "; the option --parameter max_tokens=N makes room for longer ones" if short else ""
+            raise _failure(f"no usable {wanted} in two answers: {problem}{help}", replies) from problem
 
 
 def _draft(replies: Sequence[Reply], request: GenerationRequest) -> Draft:

@@ -33,6 +33,7 @@ class RunProgress:
         self.unjudged = 0  # candidates in a row that the harness could not judge
         self.best_id: str | None = None
         self.tokens = 0
+        self.metered = True
         self.cost_usd: float | None = 0.0
         self.elapsed_s = 0.0
         self.tried: set[str] = set()
@@ -61,6 +62,7 @@ class RunProgress:
         self.asked_of.pop(payload["step"], None)
         self.last_step = max(self.last_step, payload["step"])
         self.steps += 1
+        self.metered = self.metered and not payload.get("unmetered")
         self.elapsed_s = float(payload["elapsed_s"])
         self.tried.update(payload.get("tried", ()))
         if node is None and payload["outcome"] != "ideas":
@@ -131,6 +133,7 @@ class RunProgress:
             tokens=round(self.tokens * share),
             cost_usd=None if self.cost_usd is None else self.cost_usd * share,
             roofline=roofline_share(best.diagnosis) if best else None,
+            metered=self.metered,
         )
 
     def result(

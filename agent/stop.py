@@ -20,6 +20,7 @@ class Progress:
     tokens: int = 0
     cost_usd: float | None = 0.0
     roofline: float | None = None
+    metered: bool = True  # every answer came with usage figures
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,11 @@ class StopRules:
             return f"target_speedup: {best:.2f}x reaches the target of {self.target_speedup:g}x"
         if self.near_roofline is not None and (progress.roofline or 0.0) >= self.near_roofline:
             return f"near_roofline: {progress.roofline:.0%} of what memory or arithmetic allows here"
-        if self.tokens is not None and progress.tokens >= self.tokens:
-            return f"tokens: {progress.tokens:,} of {self.tokens:,} tokens are used"
+        if self.tokens is not None:
+            if not progress.metered:
+                return f"tokens: a step came without usage figures, so {self.tokens:,} cannot be kept to"
+            if progress.tokens >= self.tokens:
+                return f"tokens: {progress.tokens:,} of {self.tokens:,} tokens are used"
         if self.cost_usd is not None:
             if progress.cost_usd is None:
                 return f"cost: a step has no known price, so ${self.cost_usd:g} cannot be kept to"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.graph import SearchNode
+    from agent.models.usage import ModelUsage
     from agent.rows import RunInfo, StoredRun
     from agent.store import RunStore
     from kb import KnowledgeBase
@@ -27,13 +28,16 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class RunData:
-    """`candidates` in step order, with their sources; `skipped` are the steps that led to no candidate."""
+    """`candidates` in step order, with their sources; `skipped` are the steps that led to no candidate,
+    `models` what each generator was asked and cost.
+    """
 
     info: RunInfo
     problem_source: str
     eager_ms: float | None
     candidates: Rows
     skipped: Rows
+    models: list[ModelUsage]
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -42,6 +46,7 @@ class RunData:
 
 def load_run(kb: KnowledgeBase, run_id: str) -> RunData:
     """A run by its id, an unambiguous prefix of it, or `last`. Raises RunNotFound."""
+    from agent.models.usage import usage
     from agent.store import RunStore
 
     store = RunStore(kb)
@@ -52,6 +57,7 @@ def load_run(kb: KnowledgeBase, run_id: str) -> RunData:
         eager_ms=run.facts.get("eager_ms"),
         candidates=[_row(store, node) for node in run.graph.candidates()],
         skipped=skipped_steps(run),
+        models=usage((e.payload for e in run.events if e.kind == "step"), run.graph),
     )
 
 

@@ -150,9 +150,9 @@ class ChatModel:
             cached = int((usage.get("input_token_details") or {}).get("cache_read") or 0)
             known = bool(usage) and self._price is not None
             cost = self._price.cost(tokens_in, tokens_out, cached) if known and self._price else None
-        refusal = message.additional_kwargs.get("refusal")
+        refusal = _refusal(message)
         return Reply(
-            text=str(message.text) or str(refusal or ""),
+            text=str(message.text) or refusal,
             finish="refusal" if refusal else _finish(metadata),
             tokens_in=tokens_in,
             tokens_out=tokens_out,
@@ -231,6 +231,13 @@ def _stream(model: BaseChatModel, messages: Sequence[BaseMessage], on_text: OnTe
         metadata["finish_reason"] = "length"  # it broke off without a word: what came may not be all
     message: AIMessage = whole
     return message
+
+
+def _refusal(message: AIMessage) -> str:
+    """What the model says in place of an answer, wherever the provider puts it."""
+    blocks = message.content if isinstance(message.content, list) else []
+    said = [str(b.get("refusal")) for b in blocks if isinstance(b, dict) and b.get("type") == "refusal"]
+    return str(message.additional_kwargs.get("refusal") or " ".join(said))
 
 
 def _finish(metadata: Mapping[str, Any]) -> str:

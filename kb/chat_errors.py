@@ -12,6 +12,8 @@ from kb.errors import ModelError
 
 _PASSING = (408, 409, 425, 429)  # and all from 500 on
 _PASSING_KINDS = ("Connection", "Connect", "Timeout", "Protocol", "RateLimit", "Decode", "ReadError")
+# What an error says of itself where it has no status, as in the middle of a stream.
+_PASSING_TYPES = ("overloaded_error", "rate_limit_error", "api_error", "timeout_error", "server_error")
 _CONTEXT = (
     "context_length", "context length", "context window", "context size", "context_size",
     "prompt is too long",
@@ -28,7 +30,7 @@ def explain(error: Exception, name: str) -> ModelError | None:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if _is_overflow(status, f"{code} {text}".lower(), kinds):
         return ModelError(f"{name}: the prompt exceeds the model's context", "lower the token budget")
-    if code == "insufficient_quota" or status == 402:
+    if code == "insufficient_quota" or status == 402 or "credit balance is too low" in text:
         return ModelError(f"{name}: the account's quota is used up", "check the provider's billing page")
     if _is_about_the_key(status, text, kinds):
         return ModelError(f"{name}: the provider rejected the key", "check the key in the environment")
@@ -43,6 +45,8 @@ def explain(error: Exception, name: str) -> ModelError | None:
         what = f"the provider rejected the parameter {parameter!r}" if parameter else "rejected the request"
         return ModelError(f"{name}: {what}: {short(error)}", "this model cannot be used as it is")
     if status is not None and (status in _PASSING or status >= 500):
+        return None
+    if status in (None, 200) and body.get("type") in _PASSING_TYPES:
         return None
     if any(word in kind for kind in kinds for word in _PASSING_KINDS) or "null value for `choices`" in text:
         return None

@@ -47,17 +47,19 @@ class ChatServer(LocalServer):
 
     def answer(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> Response:
         self.requests.append(body)
-        prompt = body["messages"][-1]["content"]
+        prompt = body["messages"][-1]["content"] if "messages" in body else ""
         said = self.script.pop(0) if self.script or self.reply is None else self.reply(prompt)
         if isinstance(said, int):
             said = failure(said, message="refused by the test")
         elif isinstance(said, str):
             said = completion(said, usage=None)
-        return _streamed(said, body) if body.get("stream") and said.status == 200 else said
+        return _streamed(said, body) if body.get("stream") and isinstance(said.body, dict) else said
 
 
 def _streamed(said: Response, request: dict[str, Any]) -> Response:
     """The same answer as server-sent events, three pieces of text; usage only where it was asked for."""
+    if "choices" not in said.body:
+        return said  # an error
     choice = said.body["choices"][0]
     text = choice["message"]["content"] or ""
     third = len(text) // 3 + 1

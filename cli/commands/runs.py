@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,11 @@ from cli.commands.runs_export import export
 from cli.options import JsonFlag
 from cli.output import clean, emit, jsonable, out, speedup
 from cli.session import open_runs, state_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from agent.models.usage import ModelUsage
 
 RunArgument = Annotated[
     str, typer.Argument(help="A run id, its first characters, or `last`.", show_default=False)
@@ -101,6 +106,7 @@ def show_run(context: typer.Context, run: RunArgument, as_json: JsonFlag = False
                 **jsonable(info),
                 "nodes": nodes,
                 "skipped": data.skipped,
+                "models": jsonable(data.models),
                 "problem_weaknesses": problem_weaknesses(rows),
             }
         )
@@ -128,6 +134,22 @@ def show_run(context: typer.Context, run: RunArgument, as_json: JsonFlag = False
             style="bold" if row is best else None,
         )
     console.print(table)
+    if any(m.tokens_in or m.tokens_out or not m.metered for m in data.models) or len(data.models) > 1:
+        console.print(_models(data.models))
+
+
+def _models(models: list[ModelUsage]) -> Table:
+    from rich.table import Table
+
+    titles = ("generator", "steps", "correct", "best", "tokens in", "tokens out", "cost")
+    table = Table(*titles, box=None, header_style="bold")
+    for m in models:
+        tokens = [f"{count:,}" if m.metered or count else "unknown" for count in (m.tokens_in, m.tokens_out)]
+        cost = "unknown" if m.cost_usd is None else f"${m.cost_usd:.4f}"
+        table.add_row(
+            clean(m.generator), str(m.steps), str(m.correct), speedup(m.best_speedup), *tokens, cost
+        )
+    return table
 
 
 def report_run(

@@ -16,6 +16,7 @@ from agent.errors import SettingsInvalid
 from agent.generator import Draft, Exhausted, GenerationFailed, GenerationRequest
 from agent.graph import SearchNode
 from agent.models import ModelBandit, Portfolio, reward_of
+from agent.models.usage import usage
 from agent.recorded import replay
 from harness.worker.model import ProblemFacts
 from kb.errors import ModelError, ModelUnavailable
@@ -186,6 +187,11 @@ def test_two_models_share_a_run_and_the_list_may_change(kb: Any, problem: str, t
     assert all(p["tokens_in"] == 100 and p["tokens_out"] == 20 and p["tokens"] == 120 for p in steps)
     assert run.info.tokens == 120 * 6
     assert {r["seed"] for r in servers["a"].requests} == {5}
+    totals = usage(steps, run.graph)
+    assert [entry.generator for entry in totals] == [a, b]
+    assert sum(entry.steps for entry in totals) == 6
+    assert all(entry.tokens_in == 100 * entry.steps and entry.correct for entry in totals)
+    assert all(entry.cost_usd is None for entry in totals), "no price is known"
 
 
 def test_the_bandits_state_is_rebuilt_from_the_events(kb: Any, problem: str, two: Any) -> None:
@@ -256,3 +262,14 @@ def test_a_list_of_generators_is_checked(kb: Any, problem: str, listed: str) -> 
 def test_parameters_are_for_chat_models(kb: Any, problem: str) -> None:
     with pytest.raises(SettingsInvalid, match="takes no parameters"):
         Search(kb, StubExecutor(), SearchSettings(problem, parameters={"temperature": 1}), place=PLACE)
+
+
+def test_a_budget_that_cannot_be_kept_to_stops_the_run(kb: Any, problem: str, chat_server: Any) -> None:
+    said = writer(1)
+    server = chat_server(
+        lambda prompt: completion(said(prompt).body["choices"][0]["message"]["content"], usage=None)
+    )
+    settings = SearchSettings(problem, steps=5, generator=f"openai:m@{server.url}", max_tokens=10_000)
+    result = Search(kb, StubExecutor(), settings, place=PLACE).run()
+    assert result.steps == 1
+    assert result.stop_reason.startswith("tokens: a step came without usage figures")

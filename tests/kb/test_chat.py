@@ -170,6 +170,24 @@ def test_an_answer_that_breaks_off_is_asked_for_again(server: ChatServer, opened
     assert opened().ask(ASK).text == "whole"
 
 
+def test_an_account_without_credit_is_named(server: ChatServer, opened: Any) -> None:
+    server.script = [failure(400, message="Your credit balance is too low to access the API.")]
+    with pytest.raises(ModelError, match="quota is used up"):
+        opened().ask(ASK)
+
+
+def test_a_refusal_of_the_responses_api_is_one(server: ChatServer, opened: Any) -> None:
+    content = [{"type": "refusal", "refusal": "I will not."}]
+    message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}
+    body = {
+        "id": "r", "object": "response", "created_at": 0, "model": "m", "status": "completed",
+        "output": [message], "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+    }  # fmt: skip
+    server.script = [Response(200, body)]
+    reply = opened(parameters={"use_responses_api": True}).ask(ASK)
+    assert (reply.finish, reply.text) == ("refusal", "I will not.")
+
+
 # --- streaming ---
 
 
@@ -200,6 +218,12 @@ def test_a_server_without_usage_in_streams_is_asked_without(server: ChatServer, 
 
 def test_a_stream_that_is_cut_is_asked_for_again(server: ChatServer, opened: Any) -> None:
     server.script = [replace(completion("half of it"), broken=True), completion("whole")]
+    assert opened().ask(ASK, lambda _: None).text == "whole"
+
+
+def test_an_error_in_the_middle_of_a_stream_may_pass(server: ChatServer, opened: Any) -> None:
+    error = b'data: {"error": {"message": "Overloaded", "type": "overloaded_error"}}\n\n'
+    server.script = [Response(200, error, {"Content-Type": "text/event-stream"}), completion("whole")]
     assert opened().ask(ASK, lambda _: None).text == "whole"
 
 
