@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import SettingsInvalid
 from agent.models import Portfolio
+from kb.settings import Price
 
 if TYPE_CHECKING:
     from agent.generator import Generator
@@ -81,6 +82,22 @@ def settled(listed: str, kb: KnowledgeBase) -> str:
     return ",".join(names)
 
 
+def price_of(name: str, prices: Mapping[str, Price]) -> Price | None:
+    """What a generator costs: nothing where it asks no model, None where that is not known.
+
+    A price for a model holds at every address, unless the address has one of its own.
+    """
+    if name.partition(":")[0] in _FREE:
+        return Price(input=0.0, output=0.0)
+    return prices.get(name) or prices.get(_located(name)[0])
+
+
+def _located(name: str) -> tuple[str, str]:
+    """(model, address or nothing) of `provider:model@ADDRESS`: models of a run may be on several servers."""
+    model, _, address = name.partition("@http")
+    return model, f"http{address}" if address else ""
+
+
 def list_generators() -> list[str]:
     """What can be named, chat models aside."""
     return [*_BUILT_IN, *sorted(point.name for point in entry_points(group=GROUP))]
@@ -112,14 +129,13 @@ def _chat(name: str, context: Context) -> Generator:
     from agent.chat import ChatGenerator, ModelAnswerer
     from kb.chat import open_model
 
-    # NAME@ADDRESS: models of one run may live on several servers.
-    model, _, address = name.partition("@http")
+    model, address = _located(name)
     configured = context.kb.settings
     opened = open_model(
         model,
-        f"http{address}" if address else context.base_url,
+        address or context.base_url,
         parameters=context.parameters,
-        price=configured.prices.get(name) or configured.prices.get(model),
+        price=price_of(name, configured.prices),
         attempts=_ATTEMPTS_ALONE if context.alone else _ATTEMPTS_BESIDE,
         patience_s=configured.chat_patience_s,
     )
@@ -151,6 +167,7 @@ def _replay(context: Context) -> Generator:
     return ReplayGenerator(RunStore(context.kb), context.argument)
 
 
+_FREE = ("recipe", "replay")
 _BUILT_IN: dict[str, Callable[[Context], Generator]] = {
     "recipe": _recipe,
     "exchange": _exchange,

@@ -6,12 +6,12 @@ step is written and counted, and the rest is assumed, in the open: the basis of 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlmodel import col, select
 
-from agent.generators import generator_names
+from agent.generators import generator_names, price_of, settled
 from agent.place import Place
 from agent.policies import Selection, load_policy
 from agent.progress import RunProgress
@@ -76,6 +76,7 @@ def plan(
 ) -> SearchPlan:
     """Estimate a search. Nothing is generated, judged or stored. Raises what retrieval raises."""
     place = place or Place.of(settings.target, kb.home / "cache")
+    settings = replace(settings, generator=settled(settings.generator, kb))  # as earlier runs have it
     prompt = _first_prompt(kb, settings, problem, facts, place)
     earlier = _earlier(kb, settings)
     return SearchPlan(
@@ -147,11 +148,11 @@ def _cost(kb: KnowledgeBase, settings: SearchSettings, prompt: int, earlier: lis
     if known:
         return _of(known, settings.steps)
     names = generator_names(settings.generator)
-    unknown = [name for name in names if name not in kb.settings.prices]
-    if unknown:
-        missing = ", ".join(unknown)
+    found = {name: price_of(name, kb.settings.prices) for name in names}
+    missing = ", ".join(name for name, price in found.items() if price is None)
+    if missing:
         return Estimate(None, None, None, f"no price of {missing} is known: set KERNELEVOLVE_PRICES")
-    prices = [kb.settings.prices[name] for name in names]
+    prices = [price for price in found.values() if price is not None]
     prompts = (prompt, _prompts(settings, prompt), settings.budget_tokens)
     costs = [
         [settings.steps * price.cost(p, a) for price in prices]

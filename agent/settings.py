@@ -9,6 +9,10 @@ from agent.errors import SettingsInvalid
 from agent.stop import StopRules
 from harness.worker.model import Profile
 
+# Parameters of models that the search itself decides, and endings of names that say that they are secrets.
+_OURS = ("model", "model_provider", "base_url", "timeout", "max_retries", "stream_usage", "streaming", "n")
+_SECRET = ("key", "secret", "password", "headers", "credentials", "auth_token", "access_token")
+
 
 @dataclass(frozen=True)
 class SearchSettings:
@@ -68,6 +72,14 @@ class SearchSettings:
             raise SettingsInvalid(f"near_roofline is a share of 1, not {self.near_roofline:g}")
         if self.drafts < 1:
             raise SettingsInvalid(f"drafts must be at least 1, not {self.drafts}")
+        for name in self.parameters:
+            if name in _OURS:
+                raise SettingsInvalid(f"the parameter {name} is set by the search", "see: search --help")
+            if name.lower().endswith(_SECRET):
+                raise SettingsInvalid(
+                    f"no credentials such as {name} in parameters: they are stored with the run",
+                    "set the provider's key in the environment",
+                )
         if self.profile not in get_args(Profile):
             raise SettingsInvalid(
                 f"unknown profile {self.profile!r}", f"one of {', '.join(get_args(Profile))}"

@@ -198,6 +198,8 @@ def open_model(
             hint = "set the provider's key in the environment, such as OPENAI_API_KEY"
             if base_url is not None:
                 hint += " (any value for a local server that needs none)"
+            if chosen:
+                hint += f"; or are the parameters wrong: {', '.join(chosen)}?"
             raise ModelError(f"{name} cannot be used: {short(error)}", hint) from error
         # Without it, streamed answers of OpenAI-compatible servers come without usage figures.
         if getattr(model, "stream_usage", True) is None:

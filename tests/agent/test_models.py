@@ -14,12 +14,14 @@ from agent import RunStore, Search, SearchSettings
 from agent import events as ev
 from agent.errors import SettingsInvalid
 from agent.generator import Draft, Exhausted, GenerationFailed, GenerationRequest
+from agent.generators import price_of
 from agent.graph import SearchNode
 from agent.models import ModelBandit, Portfolio, reward_of
 from agent.models.usage import usage
 from agent.recorded import replay
 from harness.worker.model import ProblemFacts
 from kb.errors import ModelError, ModelUnavailable
+from kb.settings import Price
 from prompts import PromptRecord
 
 
@@ -257,6 +259,33 @@ def test_streamed_answers_and_waits_are_told(
 def test_a_list_of_generators_is_checked(kb: Any, problem: str, listed: str) -> None:
     with pytest.raises(SettingsInvalid):
         Search(kb, StubExecutor(), SearchSettings(problem, generator=listed), place=PLACE)
+
+
+@pytest.mark.parametrize("name", ["api_key", "openai_api_key", "default_headers", "base_url", "n"])
+def test_parameters_are_no_place_for_keys_or_what_the_search_decides(problem: str, name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=name):
+        SearchSettings(problem, generator="openai:m", parameters={name: "x"})
+    assert SearchSettings(problem, generator="openai:m", parameters={"max_tokens": 5, "top_k": 3})
+
+
+def test_a_price_holds_at_every_address_that_has_none_of_its_own() -> None:
+    prices = {"openai:m": Price(input=1, output=2), "openai:m@http://h/v1": Price(input=0, output=0.5)}
+    assert price_of("openai:m@http://other/v1", prices) == prices["openai:m"]
+    assert price_of("openai:m@http://h/v1", prices) == prices["openai:m@http://h/v1"]
+    assert price_of("openai:else", prices) is None
+    assert price_of("recipe", {}) == Price(input=0, output=0)
+
+
+def test_several_models_and_steps_under_way(kb: Any, problem: str, two: Any) -> None:
+    a, b, servers = two
+    settings = SearchSettings(problem, steps=12, generator=f"{a},{b}", concurrency=4)
+    Search(kb, StubExecutor(), settings, place=PLACE).run()
+    run = RunStore(kb).load("last")
+    assert sum(len(server.requests) for server in servers.values()) == 12
+    assert {node.generator for node in run.graph.candidates()} == {a, b}
+    first = [e.payload["generators"][0] for e in run.events if e.kind == "asked"][:4]
+    assert first == [a, b, a, b], "what is under way counts as asked"
+    assert replay(kb, "last").divergences == ()
 
 
 def test_parameters_are_for_chat_models(kb: Any, problem: str) -> None:

@@ -123,6 +123,14 @@ def test_a_parameter_under_the_providers_name(server: ChatServer, opened: Any) -
     assert "'max_tokens'" in opened(parameters={"max_tokens": 100}).ask(ASK).notes[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*top_k.*")
+def test_a_parameter_that_the_client_does_not_know_is_left_out(server: ChatServer, opened: Any) -> None:
+    server.script = [completion("here")]
+    reply = opened(parameters={"top_k": 5, "seed": 7}).ask(ASK)
+    assert reply.notes == ("openai:m does not take 'top_k': it was left out",)
+    assert server.requests[0]["seed"] == 7
+
+
 def test_what_was_not_sent_cannot_be_left_out(server: ChatServer, opened: Any) -> None:
     server.script = [failure(400, param="messages")] * 2
     with pytest.raises(ModelError, match="rejected the parameter 'messages'"):
