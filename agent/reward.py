@@ -48,12 +48,14 @@ class KernelReward:
         problem: Sequence[str] | None = None,
         target: Sequence[str] | None = None,
         problem_name: Sequence[str] | None = None,
+        base: Sequence[str | None] | None = None,
         **_other: Any,
     ) -> list[float | None]:
         """One reward for each completion (a text, or messages of which the last is the answer).
 
-        `problem` has the source of each one's problem, `target` and `problem_name` are optional columns. None
-        where the harness itself failed, which TRL leaves out of the mean. Equal programs are judged once.
+        `problem` has the source of each one's problem; `target`, `problem_name` and `base` (the file that
+        edits are of) are optional columns. None where the harness itself failed, which TRL leaves out of the
+        mean. Equal programs are judged once.
         Raises SettingsInvalid without the column `problem`, TargetUnknown, TargetUnavailable.
         """
         if problem is None:
@@ -64,7 +66,9 @@ class KernelReward:
         rewards: list[float | None] = []
         for index, completion in enumerate(completions):
             try:
-                source = parse_answer(_text(completion)).source
+                source = parse_answer(
+                    _text(completion), base=base[index] if base is not None else None
+                ).source
             except Unparseable:
                 rewards.append(0.0)
                 continue

@@ -116,7 +116,8 @@ class _Admission:
         first = self._measured(pattern, own, facts)
         if not is_win(first):
             raise Rejected(f"its win is not confirmed: {_words(first)}")
-        records = [first, *self._at_other_sizes(pattern, own, facts)]
+        others = self._at_other_sizes(pattern, own, facts, named=len(first.get("per_shape") or ()) > 1)
+        records = [first, *others]
         folders = SkillFolders(self.kb)
         twin = folders.twin(pattern)
         if twin is not None:
@@ -150,8 +151,12 @@ class _Admission:
             pattern, case, facts, {"run": self.run.info.run_id, "node": self.step.node.node_id}
         )
 
-    def _at_other_sizes(self, pattern: Pattern, own: Case, facts: ProblemFacts) -> list[Record]:
-        """Measurements at other sizes of the problem. Raises Rejected."""
+    def _at_other_sizes(
+        self, pattern: Pattern, own: Case, facts: ProblemFacts, *, named: bool
+    ) -> list[Record]:
+        """Measurements at other sizes of the problem; there need be none where its META has `named` some,
+        which were judged with its own. Raises Rejected.
+        """
         records: list[Record] = []
         shapes = {_shapes(facts)}
         refused = ""
@@ -174,7 +179,7 @@ class _Admission:
                 refused = refused or f"{size}: {_words(record)}"
                 continue
             records.append(record)
-        if not records:
+        if not records and not named:
             why = (
                 f"it works at its own sizes alone ({refused})"
                 if refused

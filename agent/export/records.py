@@ -180,7 +180,12 @@ def _trl(given: Material) -> Records:
             seen.add(step.prompt)
             yield (
                 [step],
-                {"prompt": [_user(step.prompt)], "problem": given.problem, "state": step.state},
+                {
+                    "prompt": [_user(step.prompt)],
+                    "problem": given.problem,
+                    "base": step.base,
+                    "state": step.state,
+                },
             )
 
 

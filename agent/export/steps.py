@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Step:
     """One candidate. `node` is as it was first judged; `refuted` says that a later, longer look disagreed.
+    `base` is the source that it started from, None for a draft.
 
     `state` is what the run knew before: see `steps_of`. `sources` are the documents that shaped prompt or
     answer, directly or through an earlier step that the prompt told of; `private` where one of them must stay
@@ -29,6 +30,7 @@ class Step:
 
     node: SearchNode
     prompt: str
+    base: str | None
     answer: str
     state: dict[str, Any]
     sources: frozenset[Used]
@@ -108,7 +110,7 @@ def _steps(kb: KnowledgeBase, run: StoredRun) -> Iterator[Step]:
         parent_id = parent.node_id if parent else None
         sources = used.get(node_id, frozenset()) | shaped.get(parent_id or "", frozenset())
         private = final.local_only or parent_id in secret
-        if memory != "none":
+        if memory != "none" or payload.get("idea"):  # an idea is of an earlier step's answer
             sources |= told.get(parent_id, frozenset())
             private |= parent_id in secret_families
         private |= any(source.local_only for source in sources)
@@ -122,6 +124,7 @@ def _steps(kb: KnowledgeBase, run: StoredRun) -> Iterator[Step]:
         yield Step(
             node=node,
             prompt=store.prompt(node),
+            base=store.source(parent) if parent else None,
             answer=answer(node.hypothesis, store.source(node)),
             state=state,
             sources=sources,

@@ -125,6 +125,9 @@ def search(
         changes = {name: models[name] for name in _MODELS if _given(context, _MODELS[name])}
     with knowledge_base(state) as kb, executor(state, where) as judge, SearchProgress() as progress:
         from agent import Search, SearchSettings
+        from agent.distil import mark_stale
+
+        mark_stale(kb)  # a skill whose evidence is of another compiler is not recommended
 
         try:
             if resume is not None:

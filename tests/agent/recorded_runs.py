@@ -52,6 +52,7 @@ class Recorder:
         chunks: Sequence[tuple[str, str]] = (),
         memory: str = "siblings",
         source: str = "",
+        idea: str = "",
         **about: Any,
     ) -> SearchNode:
         number = self.number + 1
@@ -73,7 +74,7 @@ class Recorder:
         )
         node = judged(node, evaluation)
         self.nodes[number] = node
-        outcome = {"outcome": "evaluated", "node_id": node.node_id, "memory": memory}
+        outcome = {"outcome": "evaluated", "node_id": node.node_id, "memory": memory, "idea": idea}
         self._append(parent, outcome, node=node, prompt=prompt)
         return node
 

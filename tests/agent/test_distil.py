@@ -178,6 +178,13 @@ def test_what_fails_the_test_is_not_stored(
     assert not list((kb.home / "skills").glob("*"))
 
 
+def test_sizes_that_the_problem_names_are_other_sizes(kb: KnowledgeBase) -> None:
+    shapes = [{"name": "main", "speedup": 2.0}, {"name": "long", "speedup": 2.1}]
+    small = PROBLEM.replace("64", "8").replace("128", "4")
+    found = distil(kb, Judge(lambda *_: win(per_shape=shapes)), winner(kb, problem=small))
+    assert (found.outcome, len(found.evidence)) == ("added", 1)
+
+
 def test_only_right_values_are_in_the_parameter_space(kb: KnowledgeBase) -> None:
     winner(kb)
     distil(kb, Judge(lambda _, c: Evaluation("incorrect") if "BLOCK = 16" in c else win()), "run-1")

@@ -171,6 +171,7 @@ def test_prompts_for_a_trainer_carry_their_problem_once(
     records = export(kb, "trl", tmp_path)
     assert [r["prompt"][0]["content"] for r in records] == [f"prompt of step {n}" for n in range(1, 7)]
     assert {(r["problem"], r["target"]) for r in records} == {("# problem", "cpu")}
+    assert [r["base"] for r in records[:3]] == [None, None, "class ModelNew:\n    X = 2\n"]
 
 
 def documents(kb: KnowledgeBase, tmp_path: Path, **texts: str) -> dict[str, tuple[str, str]]:
@@ -198,7 +199,9 @@ def test_local_only_passages_and_what_they_shaped_never_leave(kb: KnowledgeBase,
     run.step(1, verdict(1.4))  # its prompt tells what step 2 tried
     run.step(1, verdict(1.3), memory="none")
     run.nothing(5, local_only=True)
+    run.nothing(0, local_only=True, outcome="ideas", ideas=["tile by seven"])
     run.step(5, verdict(1.6))  # told of a step that quotes it
+    run.step(0, verdict(1.7), memory="none", idea="tile by seven")
     for format in ("sft", "dpo", "grpo", "openai", "trl"):
         path = tmp_path / "out.jsonl"
         try:
@@ -207,7 +210,7 @@ def test_local_only_passages_and_what_they_shaped_never_leave(kb: KnowledgeBase,
             continue
         text = path.read_text()
         assert "SECRET" not in text
-        assert not any(f"prompt of step {n}" in text for n in (2, 3, 4, 7)), format
+        assert not any(f"prompt of step {n}" in text for n in (2, 3, 4, 8, 9)), format
     (record,) = export(kb, "sft", tmp_path)
     assert [o["step"] for o in record["outcomes"]] == [1, 5]
 

@@ -35,6 +35,13 @@ def test_conversations_are_taken_by_their_last_message() -> None:
     assert KernelReward(StubExecutor())([said, []], problem=[PROBLEM] * 2) == [1.5, 0.0]
 
 
+def test_edits_are_of_the_file_that_the_prompt_showed() -> None:
+    edit = "HYPOTHESIS: more\n\n<<<<<<< SEARCH\n    X = 100\n=======\n    X = 201\n>>>>>>> REPLACE\n"
+    base = "class ModelNew:\n    X = 100\n"
+    reward = KernelReward(StubExecutor())
+    assert reward([edit, edit], problem=[PROBLEM] * 2, base=[base, None]) == [2.51, 0.0]
+
+
 def test_a_broken_harness_is_no_reward() -> None:
     class Broken(StubExecutor):
         def evaluate(self, request: EvaluationRequest) -> Evaluation:
