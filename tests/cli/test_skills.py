@@ -1,4 +1,4 @@
-"""`kernelevolve skills distil` and `verify` against the curated library; tests/agent has the admission test."""
+"""`kernelevolve skills distil` and `verify` against the curated library; tests/agent has the rest."""
 
 from __future__ import annotations
 
