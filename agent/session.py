@@ -327,7 +327,7 @@ class SearchSession:
             "tokens": made.tokens_in + made.tokens_out,
             "tokens_in": made.tokens_in,
             "tokens_out": made.tokens_out,
-            "cost_usd": made.cost_usd,
+            "cost_usd": finite({"": made.cost_usd})[""],
             "unmetered": bool(made.notes.get("unmetered")),
             "said": list(made.notes.get("model", ())),
         }
@@ -368,7 +368,7 @@ class SearchSession:
             compiler_made=draft.compiler_made,
             diagnosis=diagnose_evaluation(verdict, self._facts_json, self._place.ceilings),
             notes={
-                **draft.notes,
+                **finite(draft.notes),
                 "behaviour": behaviour(draft.source),
                 **({"local_only": True} if prompt.local_only else {}),
             },

@@ -73,9 +73,12 @@ class RunStore:
             evaluation={"baselines": {"eager_ms": facts.get("eager_ms"), "compile_ms": None}},
         )
         with self._session() as session:
+            # The latest run is the latest, even where the clock has been set back.
+            latest = session.exec(select(func.max(col(Run.created)))).one()
             session.add(
                 Run(
                     id=run_id,
+                    created=max(now(), latest + timedelta(microseconds=1)) if latest else now(),
                     problem_name=problem_name,
                     problem_sha=problem_sha,
                     facts_sha=facts_sha,
