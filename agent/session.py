@@ -22,15 +22,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agent import events as ev
-from agent.behaviour import behaviour
-from agent.diagnose import diagnose_evaluation
 from agent.errors import RunOver, StepNotPending
-from agent.generator import Draft, Exhausted, GenerationFailed, OutOfAnswers
+from agent.generator import Draft, GenerationFailed, OutOfAnswers
 from agent.generators import generator_names
 from agent.graph import SearchNode
-from agent.hypothesis import with_verdict
-from agent.judge import finite, judged
-from agent.novelty import genome_digest, program_digest
+from agent.novelty import program_digest
+from agent.outcome import accounts, candidate, drafted, failed
 from agent.place import Place
 from agent.policies import Selection, load_policy
 from agent.progress import RunProgress
@@ -38,7 +35,7 @@ from agent.rows import StepRecord, StoredRun
 from agent.settings import SearchResult, SearchSettings
 from agent.step import Asked, Step, StepWriter, step_seed
 from agent.stop import CLOSED, EXHAUSTED
-from agent.store import RunStore, node_id
+from agent.store import RunStore
 from kb.errors import KnowledgeBaseError
 from kb.tables import RunState
 from kb.upkeep.quota import Quota
@@ -289,8 +286,8 @@ class SearchSession:
         elif isinstance(made, Draft):
             node, outcome = self._judged(step, made, evaluation, texts[made.source])
         else:
-            node, outcome = None, _failure(made)
-        payload |= outcome | self._accounts(made)
+            node, outcome = None, failed(made)
+        payload |= outcome | accounts(made, self._generators)
         payload["elapsed_s"] = round(self.elapsed_s, 3)
         progress = self.progress
         before = progress.best_id
@@ -319,61 +316,26 @@ class SearchSession:
         kept = [text for text in dict.fromkeys(texts) if text]
         return {"": "", **dict(zip(kept, self._kb.blobs.put_all(kept), strict=True))}
 
-    def _accounts(self, made: Draft | GenerationFailed) -> dict[str, Any]:
-        """Who answered what, and what that cost; `generator` is empty where nobody in particular did."""
-        return {
-            "generator": made.generator or (self._generators[0] if len(self._generators) == 1 else ""),
-            "used": list(made.used) if isinstance(made, Draft) else [],
-            "tokens": made.tokens_in + made.tokens_out,
-            "tokens_in": made.tokens_in,
-            "tokens_out": made.tokens_out,
-            "cost_usd": finite({"": made.cost_usd})[""],
-            "unmetered": bool(made.notes.get("unmetered")),
-            "said": list(made.notes.get("model", ())),
-        }
-
     def _judged(
-        self,
-        step: Step,
-        draft: Draft,
-        evaluation: Mapping[str, Any] | None,
-        source_sha: str,
+        self, step: Step, draft: Draft, evaluation: Mapping[str, Any] | None, source_sha: str
     ) -> tuple[SearchNode | None, dict[str, Any]]:
         """The node and its part of the step's event; no node for a program the run already has."""
-        digest = program_digest(draft.source)
-        outcome: dict[str, Any] = {
-            "outcome": "evaluated",
-            "hypothesis": draft.hypothesis,
-            "tried": [digest, *([genome_digest(draft.genome)] if draft.genome is not None else [])],
-        }
-        twin = self._twin(digest, step.number)
+        outcome = drafted(draft)
+        twin = self._twin(program_digest(draft.source), step.number)
         if twin is not None:
             return None, {**outcome, "outcome": "duplicate", "error": f"the same program as step {twin}"}
         if evaluation is None:
             raise ValueError("a draft that the run does not have is told with its evaluation")
-        verdict = finite(dict(evaluation))
-        prompt = step.prompt
-        claim = draft.stated()
-        node = SearchNode(
-            node_id=node_id(self.run_id, step.number),
-            parent_id=(step.parent or self.progress.graph.root).node_id,
-            step=step.number,
-            generator=draft.generator or self._generators[0],
+        node = candidate(
+            self.run_id,
+            step,
+            draft,
+            evaluation,
             source_sha=source_sha,
-            digest=digest,
-            status="",
-            hypothesis=draft.hypothesis,
-            genome=draft.genome,
-            prompt_sha=prompt.digest,
-            compiler_made=draft.compiler_made,
-            diagnosis=diagnose_evaluation(verdict, self._facts_json, self._place.ceilings),
-            notes={
-                **finite(draft.notes),
-                "behaviour": behaviour(draft.source),
-                **({"local_only": True} if prompt.local_only else {}),
-            },
+            generator=self._generators[0],
+            facts=self._facts_json,
+            ceilings=self._place.ceilings,
         )
-        node = with_verdict(judged(node, verdict), claim, step.parent)
         return node, {**outcome, "node_id": node.node_id}
 
     # --- the end ---
@@ -414,10 +376,3 @@ class SearchSession:
     def elapsed_s(self) -> float:
         """Seconds of work on the run, pauses between resumes excluded."""
         return time.monotonic() - self._started
-
-
-def _failure(failure: GenerationFailed) -> dict[str, Any]:
-    return {
-        "outcome": "exhausted" if isinstance(failure, Exhausted) else "no_candidate",
-        "error": str(failure),
-    }
