@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kb.errors import HomeUnavailable, KnowledgeBaseError, StoreDamaged, StoreFull, StoreLocked, StoreTooNew
 from kb.locks import file_lock
 from kb.migrations import HEAD
+from kb.scripts import spaced
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -72,6 +73,7 @@ def _configure(connection: sqlite3.Connection, _record: Any) -> None:
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
+    connection.create_function("spaced", 1, spaced, deterministic=True)  # for views and triggers
 
 
 def _revision(engine: Engine) -> str | None:

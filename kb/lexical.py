@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kb.database import fetch_all
 from kb.lexical_index import table_of
+from kb.scripts import pieces, spaced
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -47,7 +48,8 @@ class LexicalHit:
 
 def terms_of(query: str) -> list[str]:
     """The words of a query that carry meaning, in order, without repetition. Identifiers stay whole."""
-    words = dict.fromkeys(w.strip("_") for w in _WORD.findall(query.replace("\x00", " ").lower()))
+    found = _WORD.findall(query.replace("\x00", " ").lower())
+    words = dict.fromkeys(w.strip("_") for word in found for w in pieces(word))
     words.pop("", None)
     content = [w for w in words if w not in STOP_WORDS]
     return (content or list(words))[:_MAX_TERMS]
@@ -59,7 +61,7 @@ def match_expression(terms: Sequence[str]) -> str:
 
 
 def _phrase(term: str) -> str:
-    return '"' + term.replace('"', '""') + '"'
+    return '"' + spaced(term).strip().replace('"', '""') + '"'
 
 
 HEADING_WEIGHT = 1.0

@@ -2,7 +2,8 @@
 
 What is out of scope costs nothing that way, however much of it there is. A table keeps no text of its own: it
 reads a view of its partition's chunks, and triggers on the chunk table keep both together, in one transaction
-with every change. Who changes chunks calls `ensure` before and `settle` after that.
+with every change. They index what `kb.scripts.spaced` makes of it, which every connection has. Who changes
+chunks calls `ensure` before and `settle` after that.
 """
 
 from __future__ import annotations
@@ -121,12 +122,13 @@ def _schema(kind: str, scope: str) -> dict[str, str]:
         return f"{row}kind = {_literal(kind)} AND {row}scope = {_literal(scope)}"
 
     columns = "rowid, breadcrumb, text"
-    new = f"INSERT INTO {table}({columns}) SELECT new.pk, new.breadcrumb, new.text"
-    old = f"INSERT INTO {table}({table}, {columns}) SELECT 'delete', old.pk, old.breadcrumb, old.text"
+    new = f"INSERT INTO {table}({columns}) SELECT new.pk, spaced(new.breadcrumb), spaced(new.text)"
+    gone = "'delete', old.pk, spaced(old.breadcrumb), spaced(old.text)"
+    old = f"INSERT INTO {table}({table}, {columns}) SELECT {gone}"
     changed = "UPDATE OF breadcrumb, text, scope, kind ON chunk"
     return {
         f"{table}_chunks": f"CREATE VIEW {table}_chunks AS"
-        f" SELECT pk, breadcrumb, text FROM chunk WHERE {held('')}",
+        f" SELECT pk, spaced(breadcrumb) AS breadcrumb, spaced(text) AS text FROM chunk WHERE {held('')}",
         table: f"CREATE VIRTUAL TABLE {table} USING fts5(breadcrumb, text,"
         f" content='{table}_chunks', content_rowid='pk', tokenize='porter unicode61')",
         f"{table}_insert": f"CREATE TRIGGER {table}_insert AFTER INSERT ON chunk"
