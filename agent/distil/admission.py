@@ -147,9 +147,11 @@ class _Admission:
         return Composition(genome, tuple(ExecutableSkill(records[name]) for name in sorted(records)))
 
     def _measured(self, pattern: Pattern, case: Case, facts: ProblemFacts) -> Record:
-        return self.measurer.measure(
-            pattern, case, facts, {"run": self.run.info.run_id, "node": self.step.node.node_id}
-        )
+        about: dict[str, Any] = {"run": self.run.info.run_id, "node": self.step.node.node_id}
+        if isinstance(pattern, Composition):
+            genes = pattern.genome.genes.items()
+            about["params"] = {key: gene.params for key, gene in genes if gene.skill is not None}
+        return self.measurer.measure(pattern, case, facts, about)
 
     def _at_other_sizes(
         self, pattern: Pattern, own: Case, facts: ProblemFacts, *, named: bool

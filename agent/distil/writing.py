@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.export.sources import UNKNOWN
-from agent.export.steps import Step
+from agent.export.steps import Step, fenced
 
 if TYPE_CHECKING:
     from agent.graph import SearchNode
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 EVIDENCE, SPEC = "evidence.json", "skill.toml"
 KERNEL, PROBLEM, PROVENANCE = "kernel.py", "problem.py", "provenance.json"
 _MAX_DESCRIPTION = 900  # the layout allows 1024
+_MAX_KERNEL = 8_000  # characters that a prompt has room for; a longer file is named alone
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,10 @@ def skill_md(name: str, language: str, origin: Origin, spec: Mapping[str, Any]) 
             values = ", ".join(map(str, parameter["values"]))
             lines.append(f"- `{key}` in `{KERNEL}`: {parameter['default']}; right with {values}")
         lines.append("")
+    elif spec["kind"] == "kernel":
+        lines += ["No parameters: its numbers are part of the kernel.", ""]
+    if spec["kind"] == "kernel" and len(origin.source) <= _MAX_KERNEL:
+        lines += ["## Kernel", "", fenced(origin.source), ""]
     if spec.get("genome"):
         genes = {g["skill"]: g["params"] for g in spec["genome"]["genes"].values() if g["skill"]}
         lines += ["## Composed of", ""]

@@ -154,7 +154,11 @@ def _met(parent: SearchNode) -> dict[str, Any]:
 
 def answer(hypothesis: str, source: str) -> str:
     """A candidate as the prompt asks for it: the hypothesis on one line, then one fenced file."""
+    return f"HYPOTHESIS: {' '.join(hypothesis.split())}\n\n{fenced(source)}\n"
+
+
+def fenced(source: str) -> str:
+    """A Python file as a fenced block that nothing in it can end."""
     longest = max((len(run) for run in re.findall("`+", source)), default=0)
     fence = "`" * max(3, longest + 1)
-    stated = " ".join(hypothesis.split())
-    return f"HYPOTHESIS: {stated}\n\n{fence}python\n{source.rstrip()}\n{fence}\n"
+    return f"{fence}python\n{source.rstrip()}\n{fence}"

@@ -112,6 +112,7 @@ def test_a_winner_becomes_a_skill_that_coding_agents_can_read(kb: KnowledgeBase)
     assert (meta["name"], skill.root.name, skill.target, skill.language) == ("p-cpp", "p-cpp", "cpu", "cpp")
     assert "idea 2" in body
     assert "idea 1" in body
+    assert f"```python\n{SOURCE}```\n" in body, "a prompt shows this file alone"
     assert {p.name for p in skill.root.iterdir()} == {
         "SKILL.md", "skill.toml", "kernel.py", "problem.py", "evidence.json", "provenance.json"
     }  # fmt: skip

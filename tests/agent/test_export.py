@@ -274,6 +274,28 @@ def test_the_bytes_are_the_same_every_time(
         assert [r["run_id"] for r in lines] == sorted((r["run_id"] for r in lines), reverse=True)
 
 
+@pytest.mark.full
+def test_trainers_take_the_lines_as_they_are(
+    kb: KnowledgeBase, run: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    trl = pytest.importorskip("trl", reason="trl is not installed: pip install -e '.[trl]'")
+    from datasets import load_dataset
+
+    for format, columns in (
+        ("sft", {"messages"}),
+        ("dpo", {"prompt", "chosen", "rejected"}),
+        ("openai", {"messages"}),
+        ("trl", {"prompt", "problem", "base", "target"}),
+    ):
+        export_runs(kb, [RUN], format, tmp_path / format)
+        data = load_dataset(
+            "json", data_files=str(tmp_path / format), split="train", cache_dir=str(tmp_path / "c")
+        )
+        assert set(data.column_names) >= columns
+        assert trl.is_conversational(data[0])
+
+
 def test_wrong_requests_write_nothing(kb: KnowledgeBase, run: Recorder, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text("kept")
