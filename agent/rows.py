@@ -73,6 +73,7 @@ class StepRecord:
     node: SearchNode | None = None
     prompt: PromptRecord | None = None
     best_node_id: str | None = None
+    credit: float | None = None  # what the prompt's passages get, see `agent.credit`
 
 
 def to_row(run_id: str, node: SearchNode) -> Node:

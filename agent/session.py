@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agent import events as ev
+from agent.credit import earned
 from agent.errors import RunOver, StepNotPending
 from agent.generator import Draft, GenerationFailed, OutOfAnswers
 from agent.generators import generator_names
@@ -292,7 +293,9 @@ class SearchSession:
         progress = self.progress
         before = progress.best_id
         tokens, cost, best_id = progress.after(payload, node)
-        record = StepRecord(payload, tokens, cost or 0.0, node, step.prompt, best_id)
+        credit = earned(node, step.parent) if node is not None else None
+        payload["credit"] = credit
+        record = StepRecord(payload, tokens, cost or 0.0, node, step.prompt, best_id, credit)
         self.store.append(self.run_id, progress.seq, step.number, record)
         progress.account(payload, node)
         progress.seq += 1

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, SQLModel, col, func, select, update
 
+from agent.credit import shares
 from agent.errors import RunBusy, RunNotFound
 from agent.graph import ROOT, SearchGraph, SearchNode
 from agent.owner import alive, this_process
 from agent.rows import RunInfo, StepRecord, StoredEvent, StoredRun, from_row, to_row
 from agent.settings import SearchResult, SearchSettings
+from kb.credit import give
 from kb.tables import (
     LOCAL_ONLY,
     Chunk,
@@ -170,6 +172,8 @@ class RunStore:
                             score=use.score,
                         )
                     )
+                if record.prompt and record.credit is not None:
+                    give(session, shares(record.prompt, record.payload.get("used", ())), record.credit)
             run = self._run(session, run_id)
             run.tokens, run.cost_usd, run.updated = record.tokens, record.cost_usd, now()
             run.best_node_id = record.best_node_id

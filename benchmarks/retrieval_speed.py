@@ -34,28 +34,43 @@ CHUNKS = 20  # of a document
 BATCH = 1000  # chunks of a transaction, all of one scope
 
 
-def fill(kb: KnowledgeBase, chunks: int) -> None:
-    """Rows as ingestion would leave them, but for vectors that mean nothing."""
+def fill(
+    kb: KnowledgeBase,
+    chunks: int,
+    partitions: Sequence[tuple[str, str]] = tuple(("document", scope) for scope in SCOPES),
+    words: Sequence[str] = (),
+    metas: Sequence[dict[str, Any]] = ({},),
+) -> None:
+    """Rows as ingestion would leave them, but for vectors that mean nothing.
+
+    `partitions` are pairs of kind and scope, `words` the commonest words, the others being made up, `metas`
+    the documents' front matter in turn. What is stored already stays.
+    """
     rng = np.random.default_rng(0)
     share = np.cumsum(1 / np.arange(1, WORDS + 1))
-    vocabulary = np.array([f"w{i}q" for i in range(WORDS)])
+    vocabulary = np.array([*words, *(f"w{i}q" for i in range(WORDS - len(words)))])
     dimension = len(kb.embedder.embed(["x"])[0])
     with kb.session() as session:
-        session.add(Source(id=1, key="synthetic", name="synthetic", root="/synthetic"))
+        source = Source(key="synthetic", name="synthetic", root="/synthetic")
+        session.add(source)
         session.commit()
+        first = max(_last(session, "chunk", "pk"), CHUNKS * _last(session, "section", "id"))
+    first += -first % CHUNKS
     for start in range(0, chunks, BATCH):
-        pks = range(start + 1, min(start + BATCH, chunks) + 1)
-        scope = SCOPES[start // BATCH % len(SCOPES)]
-        words = vocabulary[np.searchsorted(share, rng.random((len(pks), LENGTH)) * share[-1])]
+        pks = range(first + start + 1, first + min(start + BATCH, chunks) + 1)
+        kind, scope = partitions[start // BATCH % len(partitions)]
+        texts = vocabulary[np.searchsorted(share, rng.random((len(pks), LENGTH)) * share[-1])]
         vectors = rng.standard_normal((len(pks), dimension)).astype("<f4")
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        rows = _rows(kb.embedder.model_id, scope, pks, words, vectors)
-        partition = partition_of("document", scope)
+        rows = _rows(kb.embedder.model_id, (source.id or 0, kind, scope), pks, texts, vectors)
+        for document in rows[Document]:
+            document["meta"] = metas[document["id"] % len(metas)]
+        partition = partition_of(kind, scope)
         with kb.session() as session:
             # What a crash leaves of this store is of no use to anybody.
             session.connection().exec_driver_sql("PRAGMA synchronous=OFF")
             session.connection().exec_driver_sql("PRAGMA cache_size=-400000")
-            lexical_index.ensure(session.connection(), "document", scope)
+            lexical_index.ensure(session.connection(), kind, scope)
             for table, content in rows.items():
                 session.connection().execute(insert(table), content)
             state = session.get(VectorIndexState, partition) or VectorIndexState(partition=partition)
@@ -66,12 +81,20 @@ def fill(kb: KnowledgeBase, chunks: int) -> None:
             session.commit()
 
 
+def _last(session: Any, table: str, key: str) -> int:
+    found = session.connection().exec_driver_sql(f"SELECT ifnull(max({key}), 0) FROM {table}")
+    return int(found.scalar_one())
+
+
 def _rows(
-    model: str, scope: str, pks: Sequence[int], words: Any, vectors: Any
+    model: str, whence: tuple[int, str, str], pks: Sequence[int], words: Any, vectors: Any
 ) -> dict[Any, list[dict[str, Any]]]:
     """The rows of each table. Keys are hashes: rows that belong together lie apart in their indexes."""
     rows: dict[Any, list[dict[str, Any]]] = {t: [] for t in (Document, Section, Chunk, Passage, Embedding)}
-    plain = Document(source_id=1, path="", location="", state="embedded", scope=scope).model_dump()
+    source_id, kind, scope = whence
+    plain = Document(
+        source_id=source_id, path="", location="", state="embedded", kind=kind, scope=scope
+    ).model_dump()
     for i, pk in enumerate(pks):
         number, ordinal = divmod(pk - 1, CHUNKS)
         at, path = number + 1, f"{scope}/{number}.md"
@@ -84,11 +107,11 @@ def _rows(
         key = hashlib.sha256(str(pk).encode()).hexdigest()
         rows[Chunk].append(
             {"pk": pk, "id": key, "document_id": at, "section_id": at, "ordinal": ordinal, "scope": scope,
-             "kind": "document", "breadcrumb": path, "text": " ".join(words[i]), "start_line": ordinal + 1,
+             "kind": kind, "breadcrumb": path, "text": " ".join(words[i]), "start_line": ordinal + 1,
              "end_line": ordinal + 1}
         )  # fmt: skip
         rows[Passage].append(
-            {"id": key, "chunk_pk": pk, "partition": partition_of("document", scope), "ordinal": 0,
+            {"id": key, "chunk_pk": pk, "partition": partition_of(kind, scope), "ordinal": 0,
              "text": "", "text_hash": key}
         )  # fmt: skip
         rows[Embedding].append({"text_hash": key, "model": model, "vector": vectors[i].tobytes()})

@@ -107,11 +107,12 @@ class KnowledgeBase:
         kinds: Sequence[str] | None = None,
         k: int = 10,
         within: Selection | None = None,
+        credited: bool = False,
     ) -> QueryResult:
         """Hybrid retrieval, see `kb.retrieval.query`."""
         from kb.retrieval import query
 
-        return query(self, text, target=target, kinds=kinds, k=k, within=within)
+        return query(self, text, target=target, kinds=kinds, k=k, within=within, credited=credited)
 
     def catalogue(self) -> Catalogue:
         """The index of the stored documents as they are now; kept while they do not change."""
@@ -174,7 +175,7 @@ class KnowledgeBase:
         return load_skill(self, name)
 
     def find_skills(self, text: str, *, target: str | None, k: int = 8) -> list[SkillRecord]:
-        """The `k` skills that fit `text` best, hard-filtered by target."""
+        """The `k` skills that fit `text` best, hard-filtered by target, without those that are retired."""
         from kb.skills import find_skills
 
         return find_skills(self, text, target=target, k=k)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 SIMILARITY = 20.0
 COVERAGE = 4.0
+CREDIT = 6.0  # of a prior between -1 and 1, where one is asked for
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Candidate:
     coverage: float | None = None
     similarity: float | None = None
     searched_by: str | None = None
+    credit: float = 0.0
     score: float = 0.0
 
 

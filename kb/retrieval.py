@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 from sqlmodel import col
 
-from kb import focus, lexical
+from kb import credit, focus, lexical
 from kb import scope as scopes
 from kb.database import fetch_all
 from kb.errors import StoreDamaged
 from kb.focus import Focus
 from kb.folding import fold
-from kb.fusion import Candidate, fuse
+from kb.fusion import CREDIT, Candidate, fuse
 from kb.questions import plain_question
 from kb.records import Hit
 from kb.tables import LOCAL_ONLY, Chunk, Document, LexicalIndexState, Section, Source, scope_of
@@ -78,9 +78,10 @@ def query(
     kinds: Sequence[str] | None = None,
     k: int = 10,
     within: Selection | None = None,
+    credited: bool = False,
 ) -> QueryResult:
     """The `k` best chunks for `text`, best first, in a reproducible order; `within` names the documents that
-    they may come from.
+    they may come from. `credited`: what candidates achieved after they were shown counts, too (`kb.credit`).
 
     Those that repeat one above them are named there (`why.also_at`). Without a target, what the question
     seems to be about is preferred (`kb.focus`).
@@ -108,7 +109,7 @@ def query(
         fuse(candidates.values(), sum(partitions.values()))
         if inferred is not None:
             _prefer(session, candidates, inferred)
-        hits = _load(session, candidates, _Asked(terms, target, inferred), k)
+        hits = _load(session, candidates, _Asked(terms, target, inferred), k, credited=credited)
     return QueryResult(text, (time.perf_counter() - started) * 1e3, hits, inferred)
 
 
@@ -198,15 +199,26 @@ def _prefer(session: Session, candidates: dict[int, Candidate], inferred: Focus)
             candidates[pk].score += inferred.advantage
 
 
-def _load(session: Session, candidates: dict[int, Candidate], asked: _Asked, k: int) -> list[Hit]:
+def _load(
+    session: Session, candidates: dict[int, Candidate], asked: _Asked, k: int, *, credited: bool
+) -> list[Hit]:
     if not candidates:
         return []
     # Ties are broken by the chunk's id, which does not depend on the order of ingestion.
     pks = json.dumps(list(candidates))
     found = "SELECT pk, id FROM chunk WHERE pk IN (SELECT value FROM json_each(?))"
     ids = dict(fetch_all(session.connection(), found, (pks,)))
+    if credited:
+        for pk, prior in _priors(session, ids).items():
+            candidates[pk].credit = prior
+            candidates[pk].score += CREDIT * prior
     ranked = sorted((pk for pk in candidates if pk in ids), key=lambda pk: (-candidates[pk].score, ids[pk]))
     return fold(_hits(session, candidates, ranked, asked, block=k), k)
+
+
+def _priors(session: Session, ids: Mapping[int, str]) -> dict[int, float]:
+    found = credit.priors(session.connection(), ids.values())
+    return {pk: found[chunk_id] for pk, chunk_id in ids.items() if chunk_id in found}
 
 
 def _hits(
@@ -274,6 +286,7 @@ def _why(candidate: Candidate, chunk: Chunk, asked: _Asked) -> dict[str, Any]:
         "scope": chunk.scope,
         "target": asked.target,
         **guess,
+        **({"credit": candidate.credit} if candidate.credit else {}),
     }
 
 

@@ -11,8 +11,10 @@ from sqlalchemy import delete, select
 from sqlmodel import col
 from sqlmodel import select as select_rows
 
+from kb import credit
 from kb import scope as scopes
 from kb.errors import NotFound, SkillInvalid
+from kb.fusion import CREDIT
 from kb.questions import storable
 from kb.records import SkillRecord
 from kb.tables import LOCAL_ONLY, Chunk, Document, Skill, SkillEvidence, Source, now
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kb.base import KnowledgeBase
 
 _EVIDENCE_ORIGIN = "library"
+_SPARE = 2  # times as many are looked at as are asked for: credit may raise one
 
 
 @dataclass(frozen=True)
@@ -132,8 +135,9 @@ def load_skill(kb: KnowledgeBase, name: str) -> SkillRecord:
 
 
 def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8) -> list[SkillRecord]:
-    """The `k` best skills for `text`, one hit each, ranked as documents are; none that has yet to show, or to
-    show again, that it wins elsewhere than where it was found.
+    """The `k` best skills for `text`, one hit each, ranked as documents are, with their credit as a prior; none
+    that was retired (`kb.credit`), or has yet to show, or to show again, that it wins elsewhere than where it
+    was found.
     """
     # A skill may have several chunks; enough hits are asked for that k different skills remain.
     hits = kb.query(text, target=target, kinds=("skill",), k=k * 6).hits
@@ -147,7 +151,7 @@ def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8)
         by_chunk = dict(rows.all())
         for hit in hits:
             skill = by_chunk.get(hit.chunk_id)
-            if skill is not None and skill.name not in found and len(found) < k:
+            if skill is not None and skill.name not in found and len(found) < _SPARE * k:
                 record = _record(kb, session, skill)
                 if record.state in ("candidate", "stale"):
                     continue
@@ -158,7 +162,18 @@ def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8)
                     citation=hit.citation,
                     why=hit.why,
                 )
-    return list(found.values())
+        retired = credit.retired(session, found.values())
+        known = credit.priors(session.connection(), map(credit.skill_subject, found.values()))
+    usable = [
+        _credited(s, known.get(credit.skill_subject(s))) for s in found.values() if s.name not in retired
+    ]
+    return sorted(usable, key=lambda skill: -skill.score)[:k]
+
+
+def _credited(skill: SkillRecord, prior: float | None) -> SkillRecord:
+    if prior is None:
+        return skill
+    return replace(skill, score=round(skill.score + CREDIT * prior, 6), why={**skill.why, "credit": prior})
 
 
 def _record(kb: KnowledgeBase, session: Session, row: Skill) -> SkillRecord:

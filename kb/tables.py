@@ -339,6 +339,22 @@ class PromptUse(SQLModel, table=True):
     score: float
 
 
+class Credit(SQLModel, table=True):
+    """What candidates achieved whose prompts showed a passage or a skill; see `kb.credit`."""
+
+    subject: str = Field(
+        primary_key=True
+    )  # a chunk's id, skill:NAME@VERSION, or empty for all that was shown
+    uses: int = 0
+    wins: int = 0
+    losses: int = 0
+    total: float = 0.0  # of signed credit, faded as of `clock`
+    weight: float = 0.0  # of uses, faded alike
+    clock: int = 0  # credited candidates at the last use
+    retired: str = ""  # why a skill is not shown any more
+    updated: datetime = _created()
+
+
 class WorkItem(SQLModel, table=True):
     """A step to be done, keyed by the hash of its content, so that several hosts can share a queue."""
 

@@ -44,6 +44,7 @@ class Knowledge(Protocol):
         kinds: Sequence[str] | None = None,
         k: int = 10,
         within: Selection | None = None,
+        credited: bool = False,
     ) -> Answer: ...
 
     def find_skills(self, text: str, *, target: str, k: int = 8) -> list[SkillRecord]: ...
@@ -138,7 +139,7 @@ class _Retrieval:
     def _hits(self, question: Question, kinds: Sequence[str], within: Selection) -> list[Hit]:
         def ask(k: int) -> Sequence[Hit]:
             return self._knowledge.query(
-                question.text, target=self._request.target, kinds=kinds, k=k, within=within
+                question.text, target=self._request.target, kinds=kinds, k=k, within=within, credited=True
             ).hits
 
         if not set(kinds) <= _LEVELLED:

@@ -12,10 +12,6 @@ from cli.options import JsonFlag, OptionalTarget
 from cli.output import clean, emit, out
 from cli.session import checked_target, knowledge_base, state_of
 
-_EVIDENCE = (
-    *("problem", "size", "shapes", "params", "status", "speedup", "speedup_ci", "baselines", "candidate_ms"),
-    *("flags", "device", "date", "run", "node", "origin", "skill_version", "stale"),
-)
 _STATES = {
     "curated": "written by people, shown wherever it fits",
     "candidate": "distilled from a run; not shown to searches until it has won on another problem",
@@ -35,6 +31,7 @@ def register(app: typer.Typer) -> None:
     group.command(
         "verify", epilog="Example: kernelevolve skills verify softmax-resident --problem other_softmax.py"
     )(verify_skills)
+    group.command("restore", epilog="Example: kernelevolve skills restore my-skill")(restore_skill)
     app.add_typer(group, name="skills")
 
 
@@ -46,8 +43,12 @@ def list_skills(context: typer.Context, target: OptionalTarget = None, as_json: 
         checked_target(kb, target)
         mark_stale(kb)
         skills = kb.skills(target=target)
+        from kb.credit import retired
+
+        with kb.session() as session:
+            gone = retired(session, skills)
     if as_json:
-        emit({"skills": [_summary(s) for s in skills]})
+        emit({"skills": [{**_summary(s), "retired": s.name in gone} for s in skills]})
         return
     from rich.table import Table
 
@@ -57,7 +58,8 @@ def list_skills(context: typer.Context, target: OptionalTarget = None, as_json: 
     for s in skills:
         stale = _stale(s)
         evidence = f"{len(s.evidence)}, {stale} stale" if stale else str(len(s.evidence))
-        table.add_row(s.name, s.target, s.language, s.state, evidence, clean(s.description), style=None)
+        state = "retired" if s.name in gone else s.state
+        table.add_row(s.name, s.target, s.language, state, evidence, clean(s.description), style=None)
     out().print(table)
 
 
@@ -70,8 +72,11 @@ def show_skill(
     with knowledge_base(state_of(context), wait=False) as kb:
         from agent.distil import mark_stale
 
+        from kb.credit import standing
+
         mark_stale(kb)
         skill = kb.skill(name)
+        credit = standing(kb, skill)
     if as_json:
         emit(
             {
@@ -80,27 +85,44 @@ def show_skill(
                 "spec": skill.spec,
                 "body": skill.body,
                 "evidence": skill.evidence,
+                "credit": asdict(credit) if credit else None,
             }
         )
         return
     from rich.markdown import Markdown
-    from rich.table import Table
+
+    from cli.evidence import credit_line, evidence_table
 
     console = out()
     console.print(
         f"{skill.name} {skill.version} ({skill.target}, {skill.language})", style="bold", markup=False
     )
     console.print(clean(f"{skill.state}: {_STATES[skill.state]}"), markup=False, soft_wrap=True)
+    if credit is not None:
+        style = "bold yellow" if credit.retired else None
+        console.print(credit_line(credit), style=style, markup=False, highlight=False, soft_wrap=True)
     console.print(clean(skill.description), markup=False)
     console.print(Markdown(clean(skill.body)))
     if not skill.evidence:
         console.print("no evidence recorded", style="yellow")
         return
-    columns = [c for c in _EVIDENCE if any(entry.get(c) not in (None, "", []) for entry in skill.evidence)]
-    table = Table(*columns, title="evidence", box=None, header_style="bold", title_justify="left")
-    for entry in skill.evidence:
-        table.add_row(*[_cell(entry.get(column)) for column in columns])
-    console.print(table)
+    console.print(evidence_table(skill.evidence))
+
+
+def restore_skill(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a retired skill.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a retired skill to searches again; what it did before is forgotten."""
+    with knowledge_base(state_of(context)) as kb:
+        from kb.credit import restore
+
+        restore(kb, kb.skill(name))
+    if as_json:
+        emit({"restored": name})
+    else:
+        out().print(f"{name} is shown again", markup=False)
 
 
 def list_candidates(context: typer.Context, target: OptionalTarget = None, as_json: JsonFlag = False) -> None:
@@ -134,15 +156,3 @@ def _summary(skill: Any) -> dict[str, Any]:
 
 def _stale(skill: Any) -> int:
     return sum(bool(record.get("stale")) for record in skill.evidence)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, list):
-        return " ".join(_cell(v) for v in value)
-    if isinstance(value, dict):
-        return " ".join(f"{k}={_cell(v)}" for k, v in value.items())
-    return clean(str(value))

@@ -105,7 +105,14 @@ class WordKnowledge:
         return WordCatalogue(self.hits)
 
     def query(
-        self, text: str, *, target: str | None = None, kinds: Any = None, k: int = 10, within: Any = None
+        self,
+        text: str,
+        *,
+        target: str | None = None,
+        kinds: Any = None,
+        k: int = 10,
+        within: Any = None,
+        credited: bool = False,
     ) -> Answer:
         self.asked.append(text)
         scored = [
