@@ -1,4 +1,4 @@
-"""A skill's evidence and credit for people: what was measured, on what, and where; the rest is in `--json`."""
+"""A skill's evidence and credit for people; all that was measured is in `--json`."""
 
 from __future__ import annotations
 

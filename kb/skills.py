@@ -135,9 +135,9 @@ def load_skill(kb: KnowledgeBase, name: str) -> SkillRecord:
 
 
 def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8) -> list[SkillRecord]:
-    """The `k` best skills for `text`, one hit each, ranked as documents are, with their credit as a prior; none
-    that was retired (`kb.credit`), or has yet to show, or to show again, that it wins elsewhere than where it
-    was found.
+    """The `k` best skills for `text`, one hit each, ranked as documents are, with their credit as a prior;
+    none that was retired (`kb.credit`), or has yet to show, or to show again, that it wins elsewhere than
+    where it was found.
     """
     # A skill may have several chunks; enough hits are asked for that k different skills remain.
     hits = kb.query(text, target=target, kinds=("skill",), k=k * 6).hits

@@ -71,7 +71,6 @@ def show_skill(
     """Show one skill: its text, parameter space and evidence."""
     with knowledge_base(state_of(context), wait=False) as kb:
         from agent.distil import mark_stale
-
         from kb.credit import standing
 
         mark_stale(kb)

@@ -1,3 +1,3 @@
 """Alembic migrations. `HEAD` is the newest revision; a test compares it with the scripts."""
 
-HEAD = "0005"
+HEAD = "0006"
