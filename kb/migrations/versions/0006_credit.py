@@ -21,4 +21,5 @@ def upgrade() -> None:
         sa.Column("clock", sa.Integer(), nullable=False),
         sa.Column("retired", sa.String(), nullable=False),
         sa.Column("updated", sa.DateTime(), nullable=False),
+        if_not_exists=True,
     )
