@@ -9,7 +9,7 @@ from pathlib import Path
 from ingest.encodings import guess
 from ingest.errors import Unavailable, Unreadable
 
-VERSION = 2  # raise it when the same bytes would give another text: all files are then read again
+VERSION = 3  # raise it when the same bytes would give another text: all files are then read again
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),

@@ -112,5 +112,5 @@ BYTES = [
     "wide".encode("utf-16"),
 ]
 LONG = "\n".join(f"| row {i} | {'word ' * 12} |" for i in range(40)) + "\n\n" + "Sentence of words. " * 200
-READING = (2, "ff15299928dd")
+READING = (3, "ff15299928dd")
 CHUNKING = (4, "a71c2f4c174c")
