@@ -7,10 +7,14 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_SEARCH = re.compile(r"^(?P<indent>[ \t]*)<{5,9}[ \t]*(SEARCH|ORIGINAL)\b.*$", re.IGNORECASE)
-_DIVIDER = re.compile(r"^[ \t]*={5,9}[ \t]*$")
-_REPLACE = re.compile(r"^[ \t]*>{5,9}[ \t]*(REPLACE|UPDATED)\b.*$", re.IGNORECASE)
+_SEARCH = re.compile(r"^(?P<indent>[ \t]*)(?P<marks><{4,})[ \t]*(SEARCH|ORIGINAL)\b.*$", re.IGNORECASE)
+_REPLACE = re.compile(r"^[ \t]*>{4,}[ \t]*(REPLACE|UPDATED)\b.*$", re.IGNORECASE)
 _HUNK = re.compile(r"^@@(?:[ \t]*-(?P<line>\d+)(?:,\d+)?[ \t]+\+\d+(?:,\d+)?[ \t]*@@)?")
+# What ends a hunk besides the next one: a fence, the next file, the end of a patch.
+_PATCH = re.compile(
+    r"^\*\*\* (Update File|Begin Patch|End Patch|Add File|Delete File|End of File)\b", re.IGNORECASE
+)
+_GIT = re.compile(r"^(diff --git |index [0-9a-f]{6,})")
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})")
 _SHOWN = 60  # characters of a line in a message
 
@@ -74,13 +78,14 @@ def _blocks(lines: Sequence[str]) -> Edits | None:
     search: list[str] = []
     replace: list[str] = []
     into: list[str] | None = None
-    indent, end = "", 0
+    indent, divider, end = "", "", 0
     for number, raw in enumerate(lines):
         line = raw.removeprefix(indent) if into is not None else raw
         if (opening := _SEARCH.match(raw)) and into is not replace:
-            indent, search, replace = opening["indent"], [], []
+            # As long as the opening: lines of = also underline headings in docstrings.
+            indent, divider, search, replace = opening["indent"], "=" * len(opening["marks"]), [], []
             into = search
-        elif into is search and _DIVIDER.match(raw) and into is not None:
+        elif into is search and raw.strip() == divider and into is not None:
             into = replace
         elif into is replace and _REPLACE.match(raw):
             found.append(Edit(_trimmed(search), tuple(replace)))
@@ -116,14 +121,22 @@ def _hunks(lines: Sequence[str]) -> Edits | None:
 
 def _hunk_lines(lines: Sequence[str]) -> Iterator[tuple[int, int, Sequence[str]]]:
     """(first line, last line, lines without the header) of every hunk."""
-    starts = [n for n, line in enumerate(lines) if line.startswith("@@")]
+    starts = [n for n, line in enumerate(lines) if line.startswith("@@") or _begins_patch(lines, n)]
     for start in starts:
         stop = start + 1
         while stop < len(lines) and not (
-            lines[stop].startswith("@@") or _FENCE.match(lines[stop]) or _new_file(lines, stop)
+            lines[stop].startswith("@@")
+            or any(end.match(lines[stop]) for end in (_FENCE, _PATCH, _GIT))
+            or _new_file(lines, stop)
         ):
             stop += 1
         yield start, stop, lines[start + 1 : stop]
+
+
+def _begins_patch(lines: Sequence[str], number: int) -> bool:
+    """A patch may leave out the line of @@ before its only hunk of a file."""
+    follows = lines[number + 1] if number + 1 < len(lines) else ""
+    return lines[number].startswith("*** Update File") and follows[:1] in ("-", "+", " ")
 
 
 def _new_file(lines: Sequence[str], number: int) -> bool:

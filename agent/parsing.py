@@ -13,18 +13,30 @@ from dataclasses import dataclass
 from agent.edits import EditFailed, Edits, apply_edits, find_edits
 
 _FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*)$")
-_THINKING = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-_THOUGHT = re.compile(r"\A.*?</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
+_THOUGHTS = "think|thinking|thought|reasoning|analysis|scratchpad"
+_THINKING = re.compile(rf"[<\[]({_THOUGHTS})[>\]].*?[<\[]/\1[>\]]", re.DOTALL | re.IGNORECASE)
+_UNENDED = re.compile(
+    r"^[ \t]*[<\[](think|thinking|reasoning)[>\]].*\Z", re.DOTALL | re.MULTILINE | re.IGNORECASE
+)
+_THOUGHT = re.compile(rf"\A.*?[<\[]/(?:{_THOUGHTS})[>\]]", re.DOTALL | re.IGNORECASE)
 _TAGGED = re.compile(
-    r"<(?P<tag>code|python|file|answer|solution|kernel|candidate)\b[^>\n]*>"
-    r"[ \t]*(?:<!\[CDATA\[)?(?P<text>.*?)(?:\]\]>)?[ \t]*</(?P=tag)>",
+    r"[<\[](?P<tag>code|python|file|answer|solution|kernel|candidate)\b[^>\]\n]*[>\]]"
+    r"[ \t]*(?:<!\[CDATA\[)?(?P<text>.*?)(?:\]\]>)?[ \t]*[<\[]/(?P=tag)[>\]]",
     re.DOTALL | re.IGNORECASE,
 )
+# Fences that do not stand alone in their lines.
+_INLINE = re.compile(r"(`{3,}|~{3,})[ \t]*[\w.+-]*[ \t]*\n(?P<text>.*?)\1", re.DOTALL)
 _HYPOTHESIS = re.compile(r"^[\s*#>_-]*hypothesis[*_]*\s*:[*_]*\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _HEADING = re.compile(r"^#+[ \t]*hypothesis[ \t:*_]*\n+[ \t]*(.+)$", re.IGNORECASE | re.MULTILINE)
 _QUOTED = re.compile(r"^[ \t]*>[ ]?", re.MULTILINE)
 _BEGINS = re.compile(r"^(import |from |class |def |@|#|\"\"\"|''')", re.MULTILINE)
-_INVISIBLE = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: "", 0x200C: "", 0x2060: "", 0xFEFF: ""}
+# What pages and chats make of spaces and quotation marks.
+_TYPESET = {
+    **dict.fromkeys((0xA0, 0x2007, 0x202F), " "),
+    **dict.fromkeys((0x200B, 0x200C, 0x2060, 0xFEFF), ""),
+    **dict.fromkeys((0x201C, 0x201D), '"'),
+    **dict.fromkeys((0x2018, 0x2019), "'"),
+}
 _TRIES = 12  # ends of a block, or beginnings of a bare file, that are tried
 CLASS = "ModelNew"
 
@@ -56,7 +68,11 @@ def parse_answer(text: str, *, truncated: bool = False, base: str | None = None)
     edits = find_edits(text)
     found, where, problem = _whole_file(text, truncated=truncated)
     if edits is not None and (found is None or where < edits.end):
-        return Parsed(_edited(edits, base, truncated=truncated), hypothesis, edited=True)
+        try:
+            return Parsed(_edited(edits, base, truncated=truncated), hypothesis, edited=True)
+        except Unparseable:
+            if found is None:
+                raise  # else they only show what is new in the file
     if found is not None:
         return Parsed(found, hypothesis)
     if truncated:
@@ -115,6 +131,7 @@ def _ends(lines: Sequence[str], opening: int, fence: str) -> Iterator[int]:
 def _unfenced(text: str, *, truncated: bool) -> Iterator[str]:
     """What else may be the file: tagged or quoted text, or the bare answer with or without what leads it."""
     yield from reversed([match["text"] for match in _TAGGED.finditer(text)])
+    yield from reversed([match["text"] for match in _INLINE.finditer(text)])
     if _QUOTED.search(text):
         unquoted = _QUOTED.sub("", text)
         source, _, _ = _fenced(unquoted, truncated=truncated)
@@ -135,7 +152,7 @@ def _checked(source: str) -> tuple[str | None, str]:
     source = textwrap.dedent(source)
     complaint = ""
     # Pages and chats change spaces and escape brackets on the way.
-    for variant in dict.fromkeys((source, source.translate(_INVISIBLE), html.unescape(source))):
+    for variant in dict.fromkeys((source, source.translate(_TYPESET), html.unescape(source))):
         try:
             tree = ast.parse(variant)
         except (SyntaxError, ValueError) as error:
@@ -151,6 +168,10 @@ def _checked(source: str) -> tuple[str | None, str]:
 
 
 def _edited(edits: Edits, base: str | None, *, truncated: bool) -> str:
+    if len(edits.edits) == 1 and not edits.edits[0].search:  # as for a new file
+        whole, _ = _checked("\n".join(edits.edits[0].replace))
+        if whole is not None:
+            return whole
     if not base:
         raise Unparseable("there is no starting point to edit: a whole file is needed")
     if edits.open:
@@ -168,7 +189,7 @@ def _edited(edits: Edits, base: str | None, *, truncated: bool) -> str:
 
 def without_thinking(text: str) -> str:
     """What a model thought aloud is no answer; some servers keep only the closing tag of it."""
-    kept = _THINKING.sub("", text)
+    kept = _UNENDED.sub("", _THINKING.sub("", text))
     after = _THOUGHT.sub("", kept)
     return kept if CLASS in kept and CLASS not in after else after
 
@@ -179,12 +200,21 @@ def _unwrapped(text: str) -> tuple[str, str]:
     if not body.startswith("{"):
         return "", text
     try:
-        value = json.loads(body)
+        value = json.loads(body, strict=False)  # with line breaks as they are, too
     except (ValueError, RecursionError):
         return "", text
-    texts = [t for t in value.values() if isinstance(t, str) and (CLASS in t or find_edits(t) is not None)]
+    texts = [t for t in _strings(value) if CLASS in t or find_edits(t) is not None]
     said = {str(key).lower(): entry for key, entry in value.items()}.get("hypothesis")
     return (" ".join(said.split()) if isinstance(said, str) else ""), (texts[-1] if texts else text)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text in a JSON value, in order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
 
 
 def _hypothesis(text: str) -> str:

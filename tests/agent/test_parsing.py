@@ -91,6 +91,10 @@ DOCUMENTED = 'import torch\n\nDOC = """\n```cpp\nint x;\n```\nand\n```\n"""\n\nc
         f"I thought of this: ```python is nice</think>\nHYPOTHESIS: one pass\n```\n{DOCUMENTED}```",
         f"## Hypothesis\n\none pass\n\n~~~~ {{.python}}\n{DOCUMENTED}~~~~",
         json.dumps({"hypothesis": "one  pass", "code": DOCUMENTED}),
+        json.dumps({"hypothesis": "one pass", "files": [{"path": "a.py", "content": DOCUMENTED}]}),
+        f'{{"hypothesis": "one pass", "note": "a\nb", "code": {json.dumps(DOCUMENTED)}}}',
+        f"[THINK]class ModelNew: no[/THINK]HYPOTHESIS: one pass\n[PYTHON]\n{DOCUMENTED}[/PYTHON]",
+        f"HYPOTHESIS: one pass\n<<<<<<< SEARCH\n=======\n{DOCUMENTED}>>>>>>> REPLACE",
         "```json\n" + json.dumps({"Hypothesis": "one pass", "answer": f"```\n{DOCUMENTED}```"}) + "\n```",
     ],
 )
@@ -105,11 +109,17 @@ def test_a_file_with_fences_of_its_own_in_any_wrapping(answer):
     [
         (FILE.replace("    pass", "\u00a0\u00a0\u00a0\u00a0pass"), FILE),
         (FILE.replace("import torch", "\ufeffimport torch"), FILE),
+        ("class ModelNew:\n    x = \u201ca\u201d\n", 'class ModelNew:\n    x = "a"\n'),
         ("class ModelNew:\n    x = &quot;a&quot;\n", 'class ModelNew:\n    x = "a"\n'),
     ],
 )
 def test_what_pages_do_to_text_is_undone(written, meant):
     assert parse_answer(f"```python\n{written}```").source == meant
+
+
+@pytest.mark.parametrize("answer", [f"Here it is: ```python\n{FILE}```", f"~~~\n{FILE.rstrip()}~~~ done"])
+def test_fences_that_do_not_stand_alone(answer):
+    assert parse_answer(answer).source == FILE
 
 
 def test_a_bare_file_after_its_hypothesis():
@@ -150,6 +160,10 @@ DIFF = "--- a/kernel.py\n+++ b/kernel.py\n@@ -1,4 +1,4 @@\n import torch\n \n-RO
         "HYPOTHESIS: wider\n~~~patch\n@@ ... @@\n-ROWS = 4\n+ROWS = 8\n~~~",
         "HYPOTHESIS: wider\n```diff\n@@ -77,3 +77,3 @@ class A\nimport torch\n\n-ROWS = 4\n+ROWS = 8\n```",
         json.dumps({"hypothesis": "wider", "edits": BLOCK}),
+        "HYPOTHESIS: wider\n*** Begin Patch\n*** Update File: a.py\n@@\n import torch\n \n"
+        "-ROWS = 4\n+ROWS = 8\n*** End Patch",
+        "HYPOTHESIS: wider\n*** Begin Patch\n*** Update File: a.py\n-ROWS = 4\n+ROWS = 8\n*** End Patch",
+        f"HYPOTHESIS: wider\ndiff --git a/k b/k\nindex 0123456..789abcd 100644\n{DIFF}diff --git a/b b/b\n",
         f"HYPOTHESIS: wider\n```python\n{FILE}```\nNo, rather:\n{BLOCK}",
     ],
 )
@@ -158,6 +172,24 @@ def test_edits_are_made_in_the_file_they_start_from(answer):
     assert parsed.source == FASTER
     assert parsed.hypothesis == "wider"
     assert parsed.edited
+
+
+def test_a_diff_that_only_explains_a_whole_file_does_no_harm():
+    answer = f"```python\n{FILE}```\nWhat changed:\n```diff\n@@ -1 +1 @@\n-no such line\n+class ModelNew\n```"
+    assert parse_answer(answer, base=BASE).source == FILE
+
+
+def test_what_only_looks_like_a_thought_stays():
+    source = FILE + "table = {}\nthought = 1\ntable[thought] = table.get(thought)\n"
+    assert parse_answer(f"```python\n{source}```").source == source
+    with pytest.raises(Unparseable):
+        parse_answer(f"<think>\nWhat about\n```python\n{FILE}```\nno,", truncated=True)
+
+
+def test_underlined_headings_do_not_divide_a_block():
+    base = BASE.replace("import torch", '"""Title\n===========\n"""\nimport torch')
+    block = '<<<<<<< SEARCH\n"""Title\n===========\n=======\n"""Other\n===========\n>>>>>>> REPLACE'
+    assert parse_answer(block, base=base).source.startswith('"""Other\n===========\n"""\nimport')
 
 
 def test_a_whole_file_after_edits_counts():

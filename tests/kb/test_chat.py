@@ -118,6 +118,17 @@ def test_a_rejected_parameter_is_left_out_once_and_for_all(
     assert len(server.requests) == 3
 
 
+def test_one_rejected_parameter_after_the_other(server: ChatServer, opened: Any) -> None:
+    def picky(body: dict[str, Any]) -> Response:
+        wrong = next((name for name in ("temperature", "seed") if name in body), None)
+        return failure(400, param=wrong) if wrong else completion("here")
+
+    server.reply = lambda _: picky(server.requests[-1])
+    assert len(opened(parameters={"temperature": 0.3, "seed": 7, "top_p": 1.0}).ask(ASK).notes) == 2
+    assert server.requests[-1]["top_p"] == 1.0
+    assert len(server.requests) == 3
+
+
 def test_a_parameter_under_the_providers_name(server: ChatServer, opened: Any) -> None:
     server.script = [failure(400, param="max_completion_tokens"), completion("here")]
     assert "'max_tokens'" in opened(parameters={"max_tokens": 100}).ask(ASK).notes[0]
