@@ -72,12 +72,16 @@ def plan(
     problem: Problem,
     facts: ProblemFacts,
     *,
+    hosted: bool = True,
     place: Place | None = None,
 ) -> SearchPlan:
-    """Estimate a search. Nothing is generated, judged or stored. Raises what retrieval raises."""
+    """Estimate a search; `hosted` says whether its prompts leave this machine.
+
+    Nothing is generated, judged or stored. Raises what retrieval raises.
+    """
     place = place or Place.of(settings.target, kb.home / "cache")
     settings = replace(settings, generator=settled(settings.generator, kb))  # as earlier runs have it
-    prompt = _first_prompt(kb, settings, problem, facts, place)
+    prompt = _first_prompt(kb, settings, problem, facts, place, hosted=hosted)
     earlier = _earlier(kb, settings)
     return SearchPlan(
         steps=settings.steps,
@@ -89,10 +93,15 @@ def plan(
 
 
 def _first_prompt(
-    kb: KnowledgeBase, settings: SearchSettings, problem: Problem, facts: ProblemFacts, place: Place
+    kb: KnowledgeBase,
+    settings: SearchSettings,
+    problem: Problem,
+    facts: ProblemFacts,
+    place: Place,
+    *,
+    hosted: bool,
 ) -> int:
     progress = RunProgress(load_policy(settings.policy, settings.drafts))
-    hosted = settings.generator != "recipe"
     writer = StepWriter(kb, settings, problem.source, facts, place, run_id="", hosted=hosted)
     asked = writer.decide(progress, 1, Selection(None, "none", "plan"), generator_names(settings.generator))
     return writer.write(asked).prompt.tokens

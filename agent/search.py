@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent import events as ev
 from agent.cascade import Cascade
 from agent.crew import Crew
-from agent.errors import RunBusy, RunOver
+from agent.errors import RunBusy, RunOver, SettingsInvalid
 from agent.generator import Draft, GenerationFailed, GenerationRequest, Generator
 from agent.generators import make_generator, settled
 from agent.judge import UNJUDGED_LIMIT, Executor, Judge, unavailable
@@ -59,6 +59,11 @@ class Search:
         self._settings = settings
         self._place = place or Place.of(settings.target, kb.home / "cache")
         load_policy(settings.policy, settings.drafts)  # an unknown one is refused before anything runs
+        if settings.near_roofline is not None and not self._place.ceilings:
+            raise SettingsInvalid(
+                f"near_roofline needs the ceilings of {settings.target}, which are not known here",
+                "stop by another rule",
+            )
 
     def run(self) -> SearchResult:
         """Search from the beginning.

@@ -152,33 +152,58 @@ def grown(kb: KnowledgeBase, nodes: int, policy: str) -> str:
 
 
 def overhead(kb: KnowledgeBase, nodes: int, policy: str) -> dict[str, Any]:
-    """Times of resuming such a run and of its next steps, in seconds and milliseconds."""
+    """Times of resuming such a run and of its next steps: ask, and tell with the check for novelty."""
     run_id = grown(kb, nodes, policy)
-    began, began_cpu = time.perf_counter(), time.process_time()
+    clock = Clock()
     with SearchSession.resume(kb, run_id, generator="stub", hosted=False, place=PLACE) as session:
-        resumed, resumed_cpu = time.perf_counter() - began, time.process_time() - began_cpu
-        model, evaluator, times, cpu = Model(), Evaluator(), [], []
+        resumed = clock.spent()
+        model, evaluator, spent = Model(), Evaluator(), []
         for _ in range(EXPANSIONS):
-            began, began_cpu = time.perf_counter(), time.process_time()
+            clock = Clock()
             step = session.ask()
             assert step is not None, session.stop_reason
-            asked, asked_cpu = time.perf_counter() - began, time.process_time() - began_cpu
+            asked = clock.spent()
             draft = model.generate(step.request)
             verdict = evaluator.evaluate(EvaluationRequest(problem="", candidate=draft.source)).to_json()
-            began, began_cpu = time.perf_counter(), time.process_time()
+            clock = Clock()
             session.novel(step, draft)
             session.tell(step, draft, verdict)
-            times.append(asked + time.perf_counter() - began)
-            cpu.append(asked_cpu + time.process_time() - began_cpu)
+            spent.append([a + b for a, b in zip(asked, clock.spent(), strict=True)])
+    wall, alone, cpu = (sorted(column) for column in zip(*spent, strict=True))
+    p95 = int(0.95 * len(wall))
     return {
         "nodes": nodes,
         "policy": policy,
-        "resume_s": round(resumed, 2),
-        "resume_cpu_s": round(resumed_cpu, 2),
-        "step_ms_median": round(1000 * statistics.median(times), 1),
-        "step_ms_p95": round(1000 * sorted(times)[int(0.95 * len(times))], 1),
-        "step_cpu_ms_median": round(1000 * statistics.median(cpu), 1),
+        "resume_s": dict(zip(Clock.columns, (round(value, 2) for value in resumed), strict=True)),
+        "step_ms_median": dict(
+            zip(
+                Clock.columns,
+                (round(1000 * statistics.median(c), 1) for c in (wall, alone, cpu)),
+                strict=True,
+            )
+        ),
+        "step_ms_p95": dict(
+            zip(Clock.columns, (round(1000 * c[p95], 1) for c in (wall, alone, cpu)), strict=True)
+        ),
     }
+
+
+class Clock:
+    """Wall-clock seconds, those without waiting for a CPU that other programs held, and CPU seconds."""
+
+    columns = ("wall", "without_waiting_for_a_cpu", "cpu")
+
+    def __init__(self) -> None:
+        self._began = self._now()
+
+    def spent(self) -> tuple[float, float, float]:
+        wall, waited, cpu = (now - then for now, then in zip(self._now(), self._began, strict=True))
+        return wall, wall - waited, cpu
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        waited = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        return time.perf_counter(), waited, time.process_time()
 
 
 # --- beside openevolve ---

@@ -184,12 +184,15 @@ def search(
 
 
 def _plan(kb: KnowledgeBase, judge: Executor, settings: SearchSettings, *, as_json: bool) -> None:
+    from agent.generators import make_generator
     from agent.plan import plan
     from harness.problem import load_problem
 
+    generator = make_generator(settings, judge, kb)  # what cannot be used is refused before it is planned for
     judge.require(settings.target)
     problem = load_problem(settings.problem, kb.home / "cache")
-    found = plan(kb, settings, problem, judge.describe(problem.source, problem.name))
+    facts = judge.describe(problem.source, problem.name)
+    found = plan(kb, settings, problem, facts, hosted=generator.hosted)
     if as_json:
         emit(found.to_json())
         return

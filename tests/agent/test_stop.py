@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from search_stubs import PLACE, StubExecutor, StubGenerator
 
+from agent import Search, SearchSettings
+from agent.errors import SettingsInvalid
+from agent.place import Place
 from agent.stop import Progress, StopRules
 
 RULES = StopRules(steps=10, time_limit_s=60, patience=4, target_speedup=2.0)
@@ -45,3 +49,20 @@ def test_budgets(progress, reason):
 
 def test_rules_that_are_not_set_never_fire():
     assert StopRules(steps=10**9).check(Progress(10**6, 1e9, 1e9, 10**6, 10**9, None, 2.0)) is None
+
+
+def test_nearness_to_unknown_ceilings_is_refused(kb, problem):
+    settings = SearchSettings(problem, near_roofline=0.9)
+    with pytest.raises(SettingsInvalid, match="ceilings of cpu"):
+        Search(kb, StubExecutor(), settings, generator=StubGenerator(), place=Place("cpu"))
+
+
+def test_a_run_ends_near_the_roofline_and_says_so(kb, problem):
+    # 64 bytes in 1 ms are nothing beside 10 GB/s, all of 100 kB/s: the ceiling decides, not the speedup.
+    slow = Place("cpu", {}, {"bandwidth_gb_s": 1e-4, "fp32_gflop_s": 100.0})
+    settings = SearchSettings(problem, steps=9, near_roofline=0.1)
+    result = Search(kb, StubExecutor(), settings, generator=StubGenerator(), place=slow).run()
+    assert result.stop_reason.startswith("near_roofline: ")
+    assert result.steps < 9
+    fast = Search(kb, StubExecutor(), settings, generator=StubGenerator(), place=PLACE).run()
+    assert fast.stop_reason.startswith("steps")
