@@ -28,8 +28,17 @@ def adapt(
     ask: Annotated[
         int, typer.Option(min=0, help="Have the configured chat model ask about so many more passages.")
     ] = 0,
-    epochs: Annotated[int, typer.Option(min=1, help="How often each pair is seen.")] = 2,
-    pairs: Annotated[int, typer.Option(min=100, help="Train on at most so many pairs.")] = 8000,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="How often each pair is seen; default: 2, on a GPU 9.")
+    ] = None,
+    pairs: Annotated[
+        int | None,
+        typer.Option(min=100, help="Train on at most so many pairs; default: 8,000, on a GPU all."),
+    ] = None,
+    negatives: Annotated[
+        int | None,
+        typer.Option(min=0, help="Mine so many wrong answers for each question; default: 0, on a GPU 3."),
+    ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Go back to the model as it was.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -39,11 +48,13 @@ def adapt(
     a chat model (`chat_model`) writes with --ask, which are kept. Documents that were kept apart decide.
     Minutes on a GPU; on two cores about an hour and 11 GB of memory for 8,000 pairs.
     """
+    from dataclasses import replace
+
     from cli.errors import UsageProblem
     from cli.progress import stages
     from kb.adaptation.adapt import adapt as fit
     from kb.adaptation.adapt import forget, refuse_endpoint
-    from kb.adaptation.training import Recipe
+    from kb.adaptation.training import recipe_here
     from kb.adaptation.writing import asked_file, write_questions
     from kb.chat import open_model
 
@@ -61,14 +72,15 @@ def adapt(
             note("nothing to undo" if removed is None else f"removed {removed}")
         return
     refuse_endpoint(settings)
+    chosen = {"epochs": epochs, "pairs": pairs, "negatives": negatives}
     with knowledge_base(state_of(context)) as kb, stages() as progress:
         if ask:
             model = open_model(settings.chat_model, settings.chat_base_url or None)
             write_questions(kb, model, ask, progress=lambda d, t: progress("asking", d, t))
         written = asked_file(kb.home)
         files = [*([questions] if questions else []), *([written] if written.is_file() else [])]
-        recipe = Recipe(epochs=epochs)
-        found = fit(kb, questions=files, recipe=recipe, most=pairs, progress=progress)
+        recipe = replace(recipe_here(), **{name: n for name, n in chosen.items() if n is not None})
+        found = fit(kb, questions=files, recipe=recipe, progress=progress)
     if as_json:
         emit(found.to_json())
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kb.adaptation.compare import Comparison, compare
+from kb.adaptation.examples import StoredPassage, divide
 from kb.adaptation.lowrank import set_aside, write_factors
-from kb.adaptation.pairs import KINDS, Pair, read_questions, stored_pairs
-from kb.adaptation.training import Recipe, train
+from kb.adaptation.pairs import read_questions, stored_pairs
+from kb.adaptation.rivals import stored_passages, with_lexical
+from kb.adaptation.training import Recipe, facts_of, recipe_here, train
 from kb.embedding import (
     SHIPPED_ADAPTERS,
     OnnxEmbedder,
@@ -22,7 +23,7 @@ from kb.embedding import (
     named_files,
     open_model,
 )
-from kb.errors import EmbeddingFailed, NothingToLearn
+from kb.errors import EmbeddingFailed
 from kb.locks import adapt_lock
 from kb.settings import ENDPOINT
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from kb.base import KnowledgeBase
     from kb.settings import Settings
 
-FEWEST = 50  # pairs held out: fewer cannot tell an improvement from luck
-_MOST_HELD_OUT = 600  # of a kind
 _NOT_IN_FILES = ("only a model in files can be adapted", "set KERNELEVOLVE_EMBEDDING_MODEL to a folder")
 
 
@@ -62,17 +61,16 @@ def adapt(
     *,
     questions: Sequence[Path] = (),
     recipe: Recipe | None = None,
-    most: int = 8000,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Adapted:
-    """Train on at most `most` pairs and compare on documents that were kept apart.
+    """Train, by default as fits this machine, and compare on documents that were kept apart.
 
     What is kept becomes `<home>/adapters/<model>.safetensors`, which the next open finds. Raises
     NothingToLearn, QuestionsInvalid, StoreLocked while another process adapts, or EmbeddingFailed where the
     model is not one of files on this machine.
     """
     with adapt_lock(kb.home, timeout_s=0.0):
-        return _adapt(kb, questions, recipe or Recipe(), most, progress or (lambda *_: None))
+        return _adapt(kb, questions, recipe or recipe_here(), progress or (lambda *_: None))
 
 
 def adaptable(kb: KnowledgeBase) -> OnnxEmbedder | SentenceTransformerEmbedder:
@@ -97,7 +95,6 @@ def _adapt(
     kb: KnowledgeBase,
     questions: Sequence[Path],
     recipe: Recipe,
-    most: int,
     told: Callable[[str, int, int], None],
 ) -> Adapted:
     current = adaptable(kb)
@@ -106,14 +103,17 @@ def _adapt(
     pairs = stored_pairs(kb)
     for asked in questions:
         pairs += read_questions(kb, asked, current)
-    taught, held = _divide(pairs, most, recipe.seed)
+    taught, held = divide(pairs, recipe.pairs, auxiliary=recipe.auxiliary, seed=recipe.seed)
+    passages: list[StoredPassage] = []
+    if recipe.negatives:
+        passages = stored_passages(kb)
+        taught = with_lexical(kb, taught, lambda done, total: told("reading", done, total))
 
     base = SentenceTransformerEmbedder(current.folder, adapters=base_adapters)
-    factors = train(base.load(), taught, recipe, lambda done, total: told("training", done, total))
+    factors = train(base.load(), taught, recipe, lambda done, total: told("training", done, total), passages)
     file = own / f"{base.model_id}.safetensors"
     trial = kb.home / "adapt-trial"  # not in `own`, where a backup would find it
-    facts = {"pairs": str(len(taught)), "rank": str(recipe.rank), "epochs": str(recipe.epochs)}
-    write_factors(trial / file.name, factors, facts)
+    write_factors(trial / file.name, factors, facts_of(recipe, len(taught)))
     try:
         adapted = open_model(current.folder, [*_folders(base_adapters), trial])
         model_id = adapted.model_id  # of the file where it still is
@@ -158,26 +158,3 @@ def _forget(kb: KnowledgeBase) -> Path | None:
     set_aside(file)
     file.unlink()
     return file
-
-
-def _divide(pairs: Sequence[Pair], most: int, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Pairs to train on, and those held out. Questions that somebody wrote come first, being what is asked;
-    the other kinds share what is left alike, as far as each goes.
-    """
-    rng = random.Random(seed)
-    taught: list[Pair] = []
-    held: list[Pair] = []
-    kinds = {kind: [p for p in pairs if p.kind == kind] for kind in KINDS}
-    in_turn = sorted((m for kind, m in kinds.items() if kind != "question"), key=len)
-    for position, members in enumerate([kinds["question"], *in_turn]):
-        rng.shuffle(members)
-        share = most if position == 0 else (most - len(taught)) // (len(KINDS) - position)
-        taught += [p for p in members if not p.held_out][:share]
-        held += [p for p in members if p.held_out][:_MOST_HELD_OUT]
-    if len(held) < FEWEST or len(taught) < FEWEST:
-        raise NothingToLearn(
-            f"the documents give {len(taught)} pairs to learn from and {len(held)} to compare with; "
-            f"{FEWEST} of each are needed",
-            "ingest more documents, or give questions with --questions",
-        )
-    return taught, held

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from kb.adaptation.pairs import Pair
+from kb.adaptation.examples import Pair
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 from sqlmodel import col
 
+from kb.adaptation.examples import Pair
 from kb.change import text_hash
 from kb.documents import embed_texts, known_vectors, sources_of
 from kb.errors import QuestionsInvalid
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
-KINDS = ("heading", "summary", "reference", "question")
 HELD_OUT = 10  # every tenth document
 _SEPARATOR = " › "
 _MOST_NAMES = 2  # in a sentence that says something about each
@@ -42,18 +42,6 @@ _COMMON_HEADING = 3  # a heading of more sections than this says nothing about a
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*:])")
 _NAMED = re.compile(r"`+~?\.?([A-Za-z_][\w.]{3,})(?:\(\))?`+")
 _PROSE = re.compile(r"^[A-Z`*:][^|{};=]*$")
-
-
-@dataclass(frozen=True)
-class Pair:
-    """`passage` answers `question`; both are embedded. `chunk` is where the answer stands, by its key."""
-
-    kind: str
-    question: str
-    passage: str
-    chunk: int
-    scope: str
-    held_out: bool
 
 
 @dataclass(frozen=True)

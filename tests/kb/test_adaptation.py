@@ -15,7 +15,8 @@ from kb import KnowledgeBase, Settings
 from kb.adaptation import lowrank
 from kb.adaptation.adapt import adapt, forget
 from kb.adaptation.compare import compare
-from kb.adaptation.pairs import Pair, held_out, read_questions, stored_pairs
+from kb.adaptation.examples import Pair
+from kb.adaptation.pairs import held_out, read_questions, stored_pairs
 from kb.adaptation.training import Recipe, batches
 from kb.documents import DocumentWriter, NewChunk, NewDocument, NewSection
 from kb.embedding import OnnxEmbedder, SentenceTransformerEmbedder, model_folder, open_model
