@@ -56,7 +56,7 @@ class Recipe:
     seed: int = 0
 
 
-# What the adapter that ships with the package was made by: minutes on a GPU, a day on two cores.
+# What the adapter that ships with the package was made by: minutes on a GPU, twenty hours of CPU time.
 FULL = Recipe(
     epochs=9, pairs=100_000, auxiliary=0.35, batch=128, rank=32, learning_rate=1e-3, scale=30.0, dropout=0.15,
     negatives=3,

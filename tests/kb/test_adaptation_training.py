@@ -8,7 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,13 @@ WORDS = ("apple", "bridge", "cloud", "desert", "engine", "forest", "garden", "ha
 
 
 @pytest.fixture
-def model(tiny_model: Path) -> Any:
-    return SentenceTransformerEmbedder(tiny_model).load()
+def model(tiny_model: Path) -> Iterator[Any]:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # for so small a model, to wait for each other is all that more of them do
+    yield SentenceTransformerEmbedder(tiny_model).load()
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
