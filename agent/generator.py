@@ -59,7 +59,8 @@ class Draft:
     compiler's own, so that parity with it is never counted as a win. `used` names the chunk and skill ids
     that shaped the candidate. `cost_usd` is None where it is not known. `ideas` answers a request for ideas,
     and then `source` is empty. `claim` is the hypothesis as data, read from the answer where it is None.
-    `generator` names who made it, where the generator that was asked has several.
+    `generator` names who made it, where the generator that was asked has several or was not asked; with
+    `brief`, half the time for measuring has to do.
     """
 
     source: str
@@ -75,6 +76,7 @@ class Draft:
     ideas: tuple[str, ...] = ()
     generator: str = ""
     claim: Hypothesis | None = None
+    brief: bool = False
 
     def stated(self) -> Hypothesis:
         """The hypothesis as data: the generator's own, else what the answer or the text states."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from agent.diagnose import roofline_share
+from agent.earlier import Earlier
+from agent.experience import Experience, choose
 from agent.graph import SearchGraph, SearchNode, standing
 from agent.judge import unjudged
 from agent.models import ModelBandit, reward_of
@@ -20,8 +23,9 @@ from agent.verify import first_judged
 class RunProgress:
     """Graph, policy, totals and what was tried. `seq` numbers the next event."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, experience: Experience | None = None) -> None:
         self.policy = policy
+        self.experience = experience or Experience()
         self.graph = SearchGraph()
         self.steps = 0  # told
         self.last_step = 0  # the highest number that was asked
@@ -73,17 +77,22 @@ class RunProgress:
             self.unjudged = self.unjudged + 1 if lost else 0
             self.by_digest[node.digest] = node.node_id
         self._score(payload, node)
-        self.since_best = 0 if best_id != self.best_id else self.since_best + 1
+        is_best = best_id != self.best_id
+        self.since_best = 0 if is_best else self.since_best + 1
         self.best_id = best_id
+        selection = Selection.from_json(payload)
+        self.experience.tell(selection, node, self.best, is_best=is_best)
         # The policy is told last, when the graph has the node.
         outcome = Outcome(node, tuple(payload.get("ideas", ())), payload["outcome"] == "exhausted")
-        self.policy.tell(Selection.from_json(payload), outcome)
+        self.policy.tell(selection, outcome)
 
     def apply(self, event: StoredEvent, graph: SearchGraph) -> None:
         """What a stored event did; `graph` has the node that it is about."""
         if event.kind == "asked":
             order = event.payload.get("generators") or [""]
             self.asked(event.payload["step"], Selection.from_json(event.payload), order[0])
+        elif event.kind == "earlier":
+            self.experience.begin(Earlier.from_json(event.payload))
         elif event.kind == "step":
             found = event.payload.get("node_id")
             self.account(event.payload, first_judged(graph.node(found)) if found else None)
@@ -94,8 +103,19 @@ class RunProgress:
         name = payload.get("generator")
         if not name or payload["outcome"] == "ideas" or (node is not None and self.unjudged):
             return
+        if Selection.from_json(payload).unasked:
+            return
         parent = self.graph.node(payload["parent_id"]) if payload["parent_id"] else None
         self.bandit.tell(name, reward_of(node, parent), int(payload["tokens"]), payload["cost_usd"])
+
+    def choose(
+        self, source_of: Callable[[SearchNode], str], rng: Callable[[str], random.Random]
+    ) -> Selection | None:
+        """The next step, or None (`agent.experience.choose`)."""
+        pending = tuple(self.pending.values())
+        return choose(
+            self.experience, self.policy, self.graph, pending, tried=self.tried, source_of=source_of, rng=rng
+        )
 
     def amend(self, node: SearchNode) -> None:
         """A later look has changed the verdict on a node."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.experience import Experience
 from agent.policies import Selection, load_policy
 from agent.progress import RunProgress
 from agent.rows import StoredEvent, StoredRun
-from agent.step import step_seed
+from agent.step import step_rng
 from agent.store import RunStore
 
 if TYPE_CHECKING:
@@ -46,14 +46,15 @@ def replay(kb: KnowledgeBase, run_id: str) -> ReplayReport:
     Raises RunNotFound.
     """
     stored = RunStore(kb).load(run_id)
-    progress = RunProgress(load_policy(stored.settings.policy, stored.settings.drafts))
+    settings = stored.settings
+    progress = RunProgress(load_policy(settings.policy, settings.drafts), Experience.of(settings))
     progress.graph.add(stored.graph.root)
     found: list[Divergence] = []
     asked = 0
     for event in stored.events:
         if event.kind == "asked":
             asked += 1
-            found += _decide(progress, stored, event)
+            found += _decide(kb, progress, stored, event)
         progress.apply(event, stored.graph)
     info, last = stored.info, stored.events[-1].seq if stored.events else 0
     for what, recorded, computed in (
@@ -66,11 +67,12 @@ def replay(kb: KnowledgeBase, run_id: str) -> ReplayReport:
     return ReplayReport(info.run_id, asked, progress.steps, tuple(found))
 
 
-def _decide(progress: RunProgress, stored: StoredRun, event: StoredEvent) -> list[Divergence]:
+def _decide(
+    kb: KnowledgeBase, progress: RunProgress, stored: StoredRun, event: StoredEvent
+) -> list[Divergence]:
     payload = event.payload
     step = payload["step"]
-    rng = random.Random(step_seed(stored.settings, step, "policy"))
-    chosen = progress.policy.ask(progress.graph, rng, tuple(progress.pending.values()))
+    chosen = progress.choose(RunStore(kb).source, step_rng(stored.settings, step))
     models = payload.get("generators", [])
     pairs = [
         ("step", step, progress.last_step + 1),

@@ -171,6 +171,9 @@ class Search:
         self._emit(ev.Stopped(session.run_id, result.stop_reason, result.to_json()))
         return result
 
+    def _candidate(self, step: Step) -> Draft:
+        return step.ready or self._generator.generate(self._request(step))
+
     def _steps(self, session: SearchSession, cascade: Cascade) -> None:
         """Ask, generate, judge and tell until nothing more is asked. The session stays in this thread.
 
@@ -184,7 +187,7 @@ class Search:
             try:
                 while failure is None and not crew.full and (step := session.ask()) is not None:
                     underway[step.number] = step
-                    crew.start(step.number, partial(self._generator.generate, self._request(step)))
+                    crew.start(step.number, partial(self._candidate, step))
             except Exception as error:
                 failure = error
             if not crew.busy:
@@ -199,7 +202,8 @@ class Search:
                         drafts[number] = outcome
                         best = session.progress.best
                         beat = best.fitness if best else 0.0
-                        crew.start(number, partial(cascade.verdict, outcome.source, best=beat))
+                        brief = {"timing_budget_s": self._settings.step_timing_s / 2} if outcome.brief else {}
+                        crew.start(number, partial(cascade.verdict, outcome.source, best=beat, **brief))
                         continue
                     session.tell(step, outcome)
                 elif isinstance(outcome, GenerationFailed):

@@ -12,7 +12,6 @@ No threads and no I/O beyond the store: several steps may be pending, told in an
 from __future__ import annotations
 
 import contextlib
-import random
 import time
 import uuid
 from collections import deque
@@ -23,7 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agent import events as ev
 from agent.credit import earned
+from agent.earlier import look_back
 from agent.errors import RunOver, StepNotPending
+from agent.experience import Experience
 from agent.generator import Draft, GenerationFailed, OutOfAnswers
 from agent.generators import generator_names
 from agent.graph import SearchNode
@@ -34,7 +35,7 @@ from agent.policies import Selection, load_policy
 from agent.progress import RunProgress
 from agent.rows import StepRecord, StoredRun
 from agent.settings import SearchResult, SearchSettings
-from agent.step import Asked, Step, StepWriter, step_seed
+from agent.step import Asked, Step, StepWriter, step_rng
 from agent.stop import CLOSED, EXHAUSTED
 from agent.store import RunStore
 from kb.errors import KnowledgeBaseError
@@ -71,7 +72,7 @@ class SearchSession:
         """Use `create` or `resume`."""
         self.settings = settings
         self.store = RunStore(kb)
-        self.progress = RunProgress(load_policy(settings.policy, settings.drafts))
+        self.progress = RunProgress(load_policy(settings.policy, settings.drafts), Experience.of(settings))
         self.run_id = ""
         self.stop_reason: str | None = None
         self.resumed = False
@@ -109,6 +110,7 @@ class SearchSession:
         session.progress.graph.add(root)
         session.store.claim(run_id)
         session._begin(run_id, problem.name, problem.source, facts)
+        session._look_back()
         return session
 
     @classmethod
@@ -162,6 +164,26 @@ class SearchSession:
         )
         self._started = time.monotonic()  # no wall clock: that may jump
 
+    def _look_back(self) -> None:
+        """Take over what earlier runs teach, for good: a resumed run knows what it knew when it began."""
+        wanted = self.progress.experience.warm.wanted
+        if not (self.settings.recalls or wanted):
+            return
+        earlier = look_back(
+            self._kb,
+            self.run_id,
+            self.problem_source,
+            self._facts_json,
+            self.settings.target,
+            failures=self.settings.recalls,
+            matches=wanted,
+            hosted=self._hosted,
+        )
+        if earlier.avoid or earlier.matches:
+            self.store.note(self.run_id, self.progress.seq, "earlier", earlier.to_json())
+            self.progress.seq += 1
+            self.progress.experience.begin(earlier)
+
     def _replay(self, stored: StoredRun) -> None:
         """Live through the events again; what was asked and never told is to be handed out again."""
         told = {event.payload["step"] for event in stored.events if event.kind == "step"}
@@ -204,16 +226,15 @@ class SearchSession:
         if self.stop_reason is not None or rules.check(progress.snapshot(self.elapsed_s, foreseen=True)):
             return None  # what is pending may be the last
         number = progress.last_step + 1
-        pending = tuple(progress.pending.values())
-        selection = progress.policy.ask(
-            progress.graph, random.Random(step_seed(self.settings, number, "policy")), pending
-        )
+        selection = progress.choose(self.store.source, step_rng(self.settings, number))
         if selection is None:
-            if not pending:
+            if not progress.pending:
                 self.stop_reason = EXHAUSTED
             return None
         self._quota.reserve(STEP_BYTES)
-        order = progress.bandit.order(self._generators, list(progress.asked_of.values()))
+        order = progress.bandit.order(
+            () if selection.unasked else self._generators, list(progress.asked_of.values())
+        )
         asked = self._writer.decide(progress, number, selection, order)
         payload = {
             "step": number,
@@ -222,7 +243,7 @@ class SearchSession:
             "generators": order,
         }
         self.store.ask(self.run_id, progress.seq, number, payload)
-        progress.asked(number, selection, order[0])
+        progress.asked(number, selection, order[0] if order else "")
         progress.seq += 1
         return asked
 

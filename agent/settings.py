@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from agent.errors import SettingsInvalid
 from agent.stop import StopRules
+from agent.warm_start import parse_probability
 from harness.worker.model import Profile
 
 # Parameters of models that the search itself decides, and endings of names that say that they are secrets.
@@ -26,7 +27,10 @@ class SearchSettings:
     seconds, memory in bytes. `concurrency` steps are under way at once; a run with one is reproducible from
     its seed. `max_tokens` counts prompts and answers; `near_roofline` is the share, at most 1, of the nearest
     ceiling that is good enough. With `cascade`, cheap looks come before the full evaluation of a candidate;
-    `profile` is for each new best.
+    `profile` is for each new best. After a model's step, `tune` evaluations go to numbers in its kernel; they
+    count as steps. `warm_start` is the probability that a step brings in what an earlier run found, or
+    `adaptive`; with `earlier_runs`, prompts tell what failed in earlier runs of the problem (None: unless the
+    generator is `recipe`, which reads no prompt).
     """
 
     problem: str
@@ -54,6 +58,9 @@ class SearchSettings:
     threads: int | None = None
     cascade: bool = True
     profile: str = "none"
+    tune: int = 0
+    warm_start: str = "0"
+    earlier_runs: bool | None = None
 
     def __post_init__(self) -> None:
         positive = (
@@ -80,10 +87,18 @@ class SearchSettings:
                     f"no credentials such as {name} in parameters: they are stored with the run",
                     "set the provider's key in the environment",
                 )
+        if self.tune < 0:
+            raise SettingsInvalid(f"tune must not be negative, not {self.tune}")
+        parse_probability(self.warm_start)
         if self.profile not in get_args(Profile):
             raise SettingsInvalid(
                 f"unknown profile {self.profile!r}", f"one of {', '.join(get_args(Profile))}"
             )
+
+    @property
+    def recalls(self) -> bool:
+        """Whether earlier runs of the problem are looked up for what failed in them."""
+        return self.generator != "recipe" if self.earlier_runs is None else self.earlier_runs
 
     @property
     def stop_rules(self) -> StopRules:

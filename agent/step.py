@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent.generator import GenerationRequest, ParentView
+from agent.earlier import example, taken_over
+from agent.generator import Draft, GenerationRequest, ParentView
 from agent.graph import SearchNode
-from agent.memory import failed_attempts, parent_context
+from agent.memory import failed_attempts, lessons, parent_context
 from agent.place import Place
 from agent.policies import Selection
+from agent.policies.base import EXAMPLE, TUNE, WARM_START
 from agent.progress import RunProgress
 from agent.settings import SearchSettings
 from agent.store import RunStore
+from agent.tuner import tuned_draft
 from prompts import PromptRecord, PromptRequest, Synthesizer
 
 if TYPE_CHECKING:
@@ -26,7 +30,8 @@ if TYPE_CHECKING:
 class Step:
     """What to do next: make a candidate from `prompt` and have it judged, then tell the session.
 
-    `request` says the same to a Generator. `parent` is None for a draft from the specification.
+    `request` says the same to a Generator. `parent` is None for a draft from the specification. With `ready`,
+    the candidate is there already and no model is asked.
     """
 
     number: int
@@ -34,6 +39,7 @@ class Step:
     parent: SearchNode | None
     prompt: PromptRecord
     request: GenerationRequest
+    ready: Draft | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Asked:
     prompt: PromptRequest
     tried: frozenset[str]
     generators: tuple[str, ...]
+    ready: Draft | None = None
 
 
 class StepWriter:
@@ -62,6 +69,7 @@ class StepWriter:
         run_id: str,
         hosted: bool,
     ) -> None:
+        self._kb = kb
         self._store = RunStore(kb)
         self._run_id = run_id
         self._settings = settings
@@ -77,7 +85,8 @@ class StepWriter:
     ) -> Asked:
         """The step as it is known now; `generators` are to be asked in this order."""
         parent = progress.graph.node(selection.parent_id) if selection.parent_id else None
-        failed = failed_attempts(progress.graph, progress.skipped, selection.parent_id, selection.memory)
+        parent_id, memory = selection.parent_id, selection.memory
+        failed = failed_attempts(progress.graph, progress.skipped, parent_id, memory)
         request = PromptRequest(
             problem_source=self._source,
             facts=self._facts_json,
@@ -86,6 +95,9 @@ class StepWriter:
             parent=parent_context(parent, self._store.source(parent)) if parent else None,
             diagnosis=parent.diagnosis if parent else None,
             failed=failed,
+            lessons=lessons(progress.graph, parent_id, memory),
+            avoid=progress.experience.avoid(memory, failed),
+            examples=self._examples(progress, selection),
             budget_tokens=self._settings.budget_tokens,
             step=number,
             hosted=self._hosted,
@@ -94,10 +106,47 @@ class StepWriter:
             depth=len(progress.graph.lineage(parent.node_id)) if parent else 0,
             model=self._settings.generator,
         )
-        return Asked(number, selection, parent, request, frozenset(progress.tried), tuple(generators))
+        return Asked(
+            number,
+            selection,
+            parent,
+            request,
+            frozenset(progress.tried),
+            tuple(generators),
+            self._ready(progress, selection),
+        )
+
+    def _ready(self, progress: RunProgress, selection: Selection) -> Draft | None:
+        """The candidate of a step that asks no model."""
+        injected = selection.injected or {}
+        if injected.get("by") == TUNE:
+            return tuned_draft(self._store.source(progress.graph.node(str(selection.parent_id))), injected)
+        if injected.get("by") == WARM_START:
+            match = progress.experience.warm.match(str(injected["node"]))
+            return taken_over(self._kb, match)
+        return None
+
+    def _examples(self, progress: RunProgress, selection: Selection) -> list[dict[str, Any]]:
+        injected = selection.injected or {}
+        if injected.get("by") != EXAMPLE:
+            return []
+        return [example(self._kb, progress.experience.warm.match(str(injected["node"])))]
+
+    def _unasked(self, asked: Asked, ready: Draft) -> Step:
+        """A step without a prompt: nothing is retrieved for it and no model is asked."""
+        local_only = bool(ready.notes.get("local_only")) or bool(asked.parent and asked.parent.local_only)
+        prompt = PromptRecord("", 0, {}, [], "", local_only=local_only)
+        request = self._request(asked, prompt)
+        return Step(asked.number, asked.selection, asked.parent, prompt, request, ready)
 
     def write(self, asked: Asked) -> Step:
         """The step with its prompt. Raises what retrieval raises, and BudgetTooSmall."""
+        if asked.ready is not None:
+            return self._unasked(asked, asked.ready)
+        prompt = self._synthesizer.synthesize(asked.prompt)
+        return Step(asked.number, asked.selection, asked.parent, prompt, self._request(asked, prompt))
+
+    def _request(self, asked: Asked, prompt: PromptRecord) -> GenerationRequest:
         parent = asked.parent
         view = None
         if parent is not None:
@@ -109,8 +158,7 @@ class StepWriter:
                 genome=parent.genome,
                 generator=parent.generator,
             )
-        prompt = self._synthesizer.synthesize(asked.prompt)
-        request = GenerationRequest(
+        return GenerationRequest(
             prompt=prompt,
             facts=self._facts,
             problem_source=self._source,
@@ -124,7 +172,11 @@ class StepWriter:
             run_id=self._run_id,
             generators=asked.generators,
         )
-        return Step(asked.number, asked.selection, parent, prompt, request)
+
+
+def step_rng(settings: SearchSettings, step: int) -> Callable[[str], random.Random]:
+    """The random numbers of a step, for a purpose."""
+    return lambda purpose: random.Random(step_seed(settings, step, purpose))
 
 
 def step_seed(settings: SearchSettings, step: int, purpose: str) -> int:

@@ -181,6 +181,12 @@ class RunStore:
             self._done(session, run_id, step)
             session.commit()
 
+    def note(self, run_id: str, seq: int, kind: str, payload: dict[str, Any]) -> None:
+        """Record an event that is no step. Raises RunBusy as `append` does."""
+        with self._session() as session:
+            self._event(session, run_id, seq, kind, payload)
+            session.commit()
+
     def amend(self, run_id: str, seq: int, kind: str, payload: dict[str, Any], node: SearchNode) -> None:
         """Record a later look at a node that exists: its verdict, numbers and notes are replaced.
 
@@ -278,7 +284,7 @@ class RunStore:
             run = self._run(session, run_id)
             info = self._info(session, run)
             graph = SearchGraph()
-            private = _shown_local_only(session, run_id)
+            private = shown_local_only(session, run_id)
             # Plain rows: objects of the mapper would take most of the time of a run with 10,000 nodes.
             nodes = _table(Node).select().where(col(Node.run_id) == run_id).order_by(col(Node.step))
             for row in session.connection().execute(nodes):
@@ -385,7 +391,7 @@ def _table(model: type[SQLModel]) -> Table:
     return found
 
 
-def _shown_local_only(session: Session, run_id: str) -> set[str]:
+def shown_local_only(session: Session, run_id: str) -> set[str]:
     """Nodes of a run whose prompt had passages of sources that are local-only now."""
     statement = (
         select(PromptUse.node_id)

@@ -105,9 +105,12 @@ def plan(request: PromptRequest) -> list[Question]:
     if any(lessons):
         text = f"{' '.join(lessons)} {ops}"
         questions.append(Question("guidance", text, ("guidance", "document"), 2, "what failed before"))
+    # What earlier runs won with goes into the question, so that retrieval has it beside what fits anyway.
+    names = [str(name) for example in request.examples for name in example.get("skills") or ()]
+    proven = "".join(f"{name} " for name in dict.fromkeys(names))
     rules = f"rules and limits for candidates on {place} {error or trouble}"
     questions += [
-        Question("skills", f"{ops} {walk} {dtypes} {trouble}", None, 8, "skills for the operators"),
+        Question("skills", f"{proven}{ops} {walk} {dtypes} {trouble}", None, 8, "skills for the operators"),
         Question(
             "skills", f"{ops} {dtypes} {languages}", ("kernel",), _KERNELS[level], "kernels for the operators"
         ),

@@ -21,7 +21,7 @@ class PromptRequest:
     - `failed`: attempts that did not help, oldest first: `step`, `outcome`, `hypothesis`, `error`
     - `lessons`: hypotheses that were measured: `step`, `hypothesis`, `verdict`
     - `avoid`: what failed on this problem in other runs: `strategy`, `why`
-    - `examples`: other candidates: `origin`, `status`, `speedup`, `hypothesis`, `source`
+    - `examples`: other candidates: `origin`, `status`, `speedup`, `hypothesis`, `source`, `skills` (names)
 
     With `want_ideas`, the prompt asks for so many optimisations in words and for no candidate; `idea` is the
     one that the step implements. `local_only` in any of these mappings marks what was shaped by local-only

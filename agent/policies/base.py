@@ -18,6 +18,10 @@ GROUP = "kernelevolve.policies"
 Memory = Literal["none", "siblings", "lineage", "both"]
 
 
+# Who made a step's candidate, or what is shown beside its prompt, where the engine adds it.
+TUNE, WARM_START, EXAMPLE = "tune", "warm-start", "example"
+
+
 @dataclass(frozen=True)
 class Selection:
     """What to do next: expand `parent_id`, or draft from the specification when it is None.
@@ -25,7 +29,9 @@ class Selection:
     `memory` is the operator that decides what the prompt tells of earlier attempts; `reason` is shown to
     people. `group` is the policy's own label of what the step belongs to (an island, a level, a round).
     With `want_ideas`, the generator is asked for so many optimisations in words, and for no candidate; `idea`
-    is one of those, to be implemented. All of it is stored with the step.
+    is one of those, to be implemented. `injected` is what the engine adds to what the policy wants: a ready
+    candidate (a number to tune, a find of an earlier run), or an example for the prompt. All of it is stored
+    with the step.
     """
 
     parent_id: str | None
@@ -34,6 +40,12 @@ class Selection:
     group: int | None = None
     want_ideas: int = 0
     idea: str = ""
+    injected: Mapping[str, Any] | None = None
+
+    @property
+    def unasked(self) -> bool:
+        """Whether the candidate is there already, so that no generator is asked."""
+        return self.injected is not None and self.injected.get("by") in (TUNE, WARM_START)
 
     def to_json(self) -> dict[str, Any]:
         """Its part of the step's event."""
@@ -48,6 +60,8 @@ class Selection:
             data["want_ideas"] = self.want_ideas
         if self.idea:
             data["idea"] = self.idea
+        if self.injected is not None:
+            data["injected"] = dict(self.injected)
         return data
 
     @classmethod
@@ -60,6 +74,7 @@ class Selection:
             data.get("group"),
             data.get("want_ideas", 0),
             data.get("idea", ""),
+            data.get("injected"),
         )
 
 

@@ -96,6 +96,28 @@ def search(
     profile: Annotated[
         ProfileChoice, typer.Option(help="How closely each new best is looked at; nothing does on cpu.")
     ] = ProfileChoice.none,
+    tune: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="After a model's step, try so many other tile sizes and the like: steps without a model.",
+        ),
+    ] = 0,
+    warm_start: Annotated[
+        str,
+        typer.Option(
+            metavar="0|P|adaptive",
+            help="Probability that a step brings in what an earlier run found; it is judged anew.",
+        ),
+    ] = "0",
+    earlier_runs: Annotated[
+        bool | None,
+        typer.Option(
+            "--earlier-runs/--no-earlier-runs",
+            help="Tell the model what failed in earlier runs of the problem.  [default: unless recipe]",
+            show_default=False,
+        ),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Estimate tokens, money and time; generate and store nothing.")
     ] = False,
@@ -151,6 +173,9 @@ def search(
                     budget_tokens=budget_tokens,
                     cascade=cascade,
                     profile=profile.value,
+                    tune=tune,
+                    warm_start=warm_start,
+                    earlier_runs=earlier_runs,
                 )
                 if plan:
                     _plan(kb, judge, settings, as_json=as_json)
