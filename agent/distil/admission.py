@@ -66,23 +66,25 @@ def distil(
     at least it must be right and at none wrong. A pattern that a skill has already strengthens that one's
     evidence. Raises RunNotFound, ProblemError, TargetUnavailable, and what storing raises.
     """
-    run, step = _winner(kb, reference)
+    run, step, private = _winner(kb, reference)
     node = step.node
     try:
         measurer = Measurer(executor, run.info.target, timing_s)
         executor.require(run.info.target)
-        return _Admission(kb, measurer, run, step, tell).examine()
+        return _Admission(kb, measurer, run, step, private, tell).examine()
     except Rejected as reason:
         return Distilled(node.node_id, "rejected", str(reason))
 
 
-def _winner(kb: KnowledgeBase, reference: str) -> tuple[StoredRun, Step]:
+def _winner(kb: KnowledgeBase, reference: str) -> tuple[StoredRun, Step, frozenset[str]]:
+    """The run, the step that is meant, and the nodes whose words must stay on this machine."""
     with kb.session() as session:
         row = session.exec(select(Node).where(Node.id == reference)).first()
     store = RunStore(kb)
     run = store.load(row.run_id if row is not None else reference)
     wanted = reference if row is not None else run.info.best_node_id
-    step = next((s for s in steps_of(kb, run) if s.node.node_id == wanted), None)
+    steps = steps_of(kb, run)
+    step = next((s for s in steps if s.node.node_id == wanted), None)
     if step is None:
         what = (
             f"{reference} is the problem itself"
@@ -90,7 +92,7 @@ def _winner(kb: KnowledgeBase, reference: str) -> tuple[StoredRun, Step]:
             else f"run {run.info.run_id} has no winner"
         )
         raise RunNotFound(f"{what}: there is nothing to make a skill of", "see: kernelevolve runs show RUN")
-    return run, step
+    return run, step, frozenset(s.node.node_id for s in steps if s.private)
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class _Admission:
     measurer: Measurer
     run: StoredRun
     step: Step
+    private: frozenset[str]
     tell: Callable[[str], None]
 
     def examine(self) -> Distilled:
@@ -127,9 +130,8 @@ class _Admission:
             return Distilled(node.node_id, "strengthened", reason, twin, skill.state, skill.root, records)
         applies = applicability(facts, records, self.run.info.target)
         found = Found(records, applies, self._tried(pattern, own))
-        name = folders.add(
-            pattern, Origin(self.run, self.step, RunStore(self.kb).source(self.step.node)), found
-        )
+        source = RunStore(self.kb).source(self.step.node)
+        name = folders.add(pattern, Origin(self.run, self.step, source, self.private), found)
         skill = self.kb.skill(name)
         reason = "a win on a problem other than its own makes it recommended: kernelevolve skills verify"
         return Distilled(node.node_id, "added", reason, name, skill.state, skill.root, records)

@@ -28,6 +28,7 @@ from agent.distil.writing import (
 from agent.errors import SkillNotStored
 from agent.recipe.genome import Gene, Genome
 from agent.recipe.library import names as curated_names
+from harness.target import get_target
 from kb.skill_states import is_win
 from kb.tables import LOCAL_ONLY, SkillEvidence
 
@@ -163,6 +164,7 @@ def applicability(facts: ProblemFacts, records: Sequence[Record], target: str) -
         "operators": operators(facts),
         "dtypes": sorted({spec.dtype for spec in facts.inputs}),
         "target": target,
+        "architecture": get_target(target).architecture,
         "devices": sorted({str(r["device"]) for r in wins if r.get("device")}),
         "inputs": ranges,
     }

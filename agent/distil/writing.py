@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 EVIDENCE, SPEC = "evidence.json", "skill.toml"
 KERNEL, PROBLEM, PROVENANCE = "kernel.py", "problem.py", "provenance.json"
 _MAX_DESCRIPTION = 900  # the layout allows 1024
+_MAX_FAILED = 5
 _MAX_KERNEL = 8_000  # characters that a prompt has room for; a longer file is named alone
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The step that a skill comes from; `source` is its candidate."""
+    """The step that a skill comes from; `source` is its candidate, `private` are nodes of the run whose words
+    must stay on this machine.
+    """
 
     run: StoredRun
     step: Step
     source: str
+    private: frozenset[str]
 
 
 def provenance(origin: Origin) -> list[dict[str, Any]]:
@@ -56,6 +60,7 @@ def skill_md(name: str, language: str, origin: Origin, spec: Mapping[str, Any]) 
     import yaml
 
     applies = spec["applies"]
+    devices = ", ".join(applies["devices"])
     operators, node = ", ".join(applies["operators"]) or "custom operators", origin.step.node
     idea = " ".join(node.hypothesis.split())
     description = (
@@ -77,7 +82,7 @@ def skill_md(name: str, language: str, origin: Origin, spec: Mapping[str, Any]) 
         "## When it applies", "",
         f"- operators: {operators}",
         f"- dtypes: {', '.join(applies['dtypes'])}",
-        f"- target: {applies['target']}; seen on {', '.join(applies['devices']) or 'no named device'}",
+        f"- target: {applies['target']} ({applies['architecture']}); seen on {devices or 'no named device'}",
         *(f"- input {i}: sizes from {r['min']} to {r['max']}" for i, r in enumerate(applies["inputs"])),
         "", "Outside of these sizes nothing was measured to be faster.", "",
     ]  # fmt: skip
@@ -110,14 +115,12 @@ def skill_md(name: str, language: str, origin: Origin, spec: Mapping[str, Any]) 
     for earlier in (*steps, origin.run.graph.node(node.node_id)):
         speed = f"{earlier.speedup:.2f}x eager" if earlier.speedup is not None else earlier.status
         lines.append(f"{earlier.step}. {speed}: {' '.join(earlier.hypothesis.split())}")
-    failed = (
-        [n for n in origin.run.graph.children(node.parent_id or "") if not n.correct]
-        if node.parent_id
-        else []
-    )
+    beside = origin.run.graph.children(node.parent_id) if node.parent_id else []
+    hidden = origin.private if not origin.step.private else frozenset()
+    failed = [n for n in beside if not n.correct and n.node_id not in hidden]
     if failed:
         lines += ["", "## What failed beside it", ""]
-        for sibling in failed[:5]:
+        for sibling in failed[:_MAX_FAILED]:
             why = str(sibling.diagnosis.get("error") or sibling.evaluation.get("reason") or sibling.status)
             lines.append(f"- {' '.join(sibling.hypothesis.split())}: {' '.join(why.split())[:200]}")
     return "\n".join(lines) + "\n"

@@ -100,6 +100,8 @@ def show_skill(
     if credit is not None:
         style = "bold yellow" if credit.retired else None
         console.print(credit_line(credit), style=style, markup=False, highlight=False, soft_wrap=True)
+    if origin := skill.spec.get("origin"):
+        console.print(clean(f"distilled from {origin['node']}, {origin['problem']}"), markup=False)
     console.print(clean(skill.description), markup=False)
     console.print(Markdown(clean(skill.body)))
     if not skill.evidence:

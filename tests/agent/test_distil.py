@@ -20,6 +20,7 @@ from agent.distil.sizes import problem_identity, variants
 from agent.distil.staleness import difference
 from agent.errors import RunNotFound, SkillNotMeasurable
 from harness.problem import Problem
+from harness.target import get_target
 from harness.worker import environment
 from harness.worker.model import Evaluation, EvaluationRequest, GraphNode, ProblemFacts, TensorSpec
 from ingest import ingest_paths
@@ -120,7 +121,10 @@ def test_a_winner_becomes_a_skill_that_coding_agents_can_read(kb: KnowledgeBase)
     spec = tomllib.loads((skill.root / "skill.toml").read_text())
     assert spec["applies"]["operators"] == ["mul"]
     assert spec["applies"]["dtypes"] == ["float32"]
-    assert spec["applies"]["target"] == "cpu"
+    assert (spec["applies"]["target"], spec["applies"]["architecture"]) == (
+        "cpu",
+        get_target("cpu").architecture,
+    )
     assert spec["applies"]["devices"] == [environment.cpu_name()]
     assert spec["origin"] == {
         "run": "run-1", "node": node, "problem": "p", "identity": problem_identity(PROBLEM)
@@ -277,6 +281,19 @@ def test_what_local_only_passages_shaped_stays_here(kb: KnowledgeBase, tmp_path:
     skill = kb.skill("p-cpp")
     assert skill.local_only
     assert admit([skill], hosted=True) == ([], [skill])
+
+
+def test_what_failed_beside_it_is_told_unless_it_must_stay_here(kb: KnowledgeBase) -> None:
+    run = Recorder(kb, "run-1", PROBLEM)
+    run.step(0, verdict(2.0), memory="none", source=SOURCE)
+    run.step(0, verdict(None, "incorrect"), memory="none")
+    run.step(0, verdict(None, "timeout"), memory="none", notes={"local_only": True})
+    run.finish(1)
+    distil(kb, Judge(), "run-1")
+    skill = kb.skill("p-cpp")
+    assert not skill.local_only
+    assert "- idea 2: incorrect" in skill.body
+    assert "idea 3" not in skill.body
 
 
 def test_licences_of_the_sources_are_those_of_the_skill(kb: KnowledgeBase, tmp_path: Path) -> None:
