@@ -127,6 +127,20 @@ def test_a_file_is_not_read_while_it_is_written(folder: ExchangeFolder, generato
     assert generator.generate(a_request()).source == FILE
 
 
+@pytest.mark.timeout(60)
+def test_text_that_is_still_being_written_is_waited_for(folder: ExchangeFolder) -> None:
+    def slowly(entry: Pending) -> None:
+        with (folder.answers / f"{entry.id}.md").open("w") as file:
+            for line in ["HYPOTHESIS: five", *FILE.splitlines(), *["    Y = 1"] * 30, "    Z = 6"]:
+                file.write(line + "\n")
+                file.flush()
+                time.sleep(0.03)
+
+    Correspondent(folder, [slowly])
+    draft = ChatGenerator(ExchangeAnswerer(folder.root, poll_s=0.8)).generate(a_request())
+    assert draft.source.endswith("Z = 6\n")
+
+
 def test_an_answer_that_was_given_before_a_kill_is_taken_again(
     folder: ExchangeFolder, generator: ChatGenerator
 ) -> None:

@@ -12,6 +12,7 @@ from search_stubs import PLACE, StubExecutor
 
 from agent import RunStore, Search, SearchSettings
 from agent import events as ev
+from agent.chat import ChatGenerator, ModelAnswerer
 from agent.errors import SettingsInvalid
 from agent.generator import Draft, Exhausted, GenerationFailed, GenerationRequest
 from agent.generators import price_of
@@ -20,6 +21,7 @@ from agent.models import ModelBandit, Portfolio, reward_of
 from agent.models.usage import usage
 from agent.recorded import replay
 from harness.worker.model import ProblemFacts
+from kb.chat import open_model
 from kb.errors import ModelError, ModelUnavailable
 from kb.settings import Price
 from prompts import PromptRecord
@@ -253,6 +255,31 @@ def test_streamed_answers_and_waits_are_told(
     assert len(written) == 3
     assert written == sorted(written)
     assert any("is asked again in" in event.text for event in seen if isinstance(event, ev.Noted))
+
+
+def test_a_provider_that_is_down_for_ten_minutes_costs_a_run_nothing_but_time(
+    kb: Any, problem: str, chat_server: Any
+) -> None:
+    clock, said = Clock(), writer(1)
+    server = chat_server(lambda prompt: 503 if 0 < clock.now < 600 else said(prompt))
+    server.script = [said(""), 503]
+    model = open_model(
+        "openai:m", server.url, attempts=1000, patience_s=1800, sleep=clock.sleep, clock=lambda: clock.now
+    )
+    waits: list[str] = []
+
+    def on_event(event: ev.SearchEvent) -> None:
+        if isinstance(event, ev.Noted):
+            waits.append(event.text)
+
+    settings = SearchSettings(problem, steps=3)
+    generator = ChatGenerator(ModelAnswerer(model))
+    result = Search(kb, StubExecutor(), settings, generator=generator, place=PLACE, on_event=on_event).run()
+    assert (result.steps, result.valid) == (3, 3)
+    assert result.stop_reason.startswith("steps")
+    assert 600 <= clock.now < 700
+    assert len(waits) > 10
+    assert len(server.requests) < 40
 
 
 @pytest.mark.parametrize("listed", ["recipe,", "recipe,recipe", ","])

@@ -199,7 +199,8 @@ def test_a_whole_file_after_edits_counts():
 def test_a_diffs_line_numbers_choose_among_equal_places():
     change = "-        y = x + 1\n+        y = x + 2\n         return y\n"
     hunks = f"@@ -13,3 +13,3 @@\n     def forward(self, x):\n{change}"
-    twice = f"@@ -3 +3,3 @@\n ROWS = 4\n+A = 1\n+B = 1\n@@ -14,2 +16,2 @@\n{change}"
+    added = "+A = 1\n" * 10  # moves the first place to where the second was
+    twice = f"@@ -3 +3,11 @@\n ROWS = 4\n{added}@@ -14,2 +24,2 @@\n{change}"
     assert parse_answer(f"```diff\n{hunks}```", base=BASE).source.count("x + 2") == 1
     source = parse_answer(f"```diff\n{twice}```", base=BASE).source
     assert source.split("class ModelNew")[1].count("x + 2") == 1
