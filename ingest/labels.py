@@ -60,7 +60,7 @@ class Labels:
         if scope:
             return Labelled(scope, kind, meta)
         name = PurePosixPath(item.path).name
-        guess = infer_scope(text, f"{name} {loaded.title}")
+        guess = infer_scope(text, f"{name} {loaded.title}", item.path)
         if guess is None:
             return Labelled(scopes.GENERIC, kind, meta)
         return Labelled(guess.scope, kind, meta, guess.why)

@@ -19,9 +19,9 @@ _WORDS: dict[str, tuple[str, str]] = {
         | Blackwell | [AHB][12]00 | V100 | G[HB]200 | CuTe""",
     ),
     "amd": (
-        r"""rocm | hipcc | roc(?:blas|prof\w*|wmma|prim|tx|gdb|minfo)\w* | gfx\d{3,4}[a-f]? | (?:v_)?mfma\w*
-        | wavefronts? | ds_(?:read|write)\w* | [vsa]gprs? | cdna\d? | rdna\d? | amdgcn\w* | amdgpu\w*
-        | s_waitcnt | omniperf | composable_kernel""",
+        r"""rocm | hipcc | roc(?:blas|prof\w*|wmma|prim|tx|gdb|minfo)\w* | gfx(?:\d{3,4} | \d\d[a-f])
+        | (?:v_)?mfma\w* | wavefronts? | ds_(?:read|write)\w* | [vsa]gprs? | cdna\d? | rdna\d? | amdgcn\w*
+        | amdgpu\w* | s_waitcnt | omniperf | composable_kernel""",
         r"""AMD | HIP | hip[A-Z]\w+ | LDS | GCN | Instinct | MI\d{3}[XA]? | v_\w+_f(?:16|32|64)
         | __builtin_amdgcn_\w+""",
     ),
@@ -59,7 +59,7 @@ WORDS = {
 }
 ARCHITECTURES = {
     "nvidia": re.compile(r"(?<![A-Za-z0-9])sm_?(\d{2,3})(?![0-9])", re.IGNORECASE),
-    "amd": re.compile(r"(?<![A-Za-z0-9])(gfx\d{3,4}[a-f]?)(?![A-Za-z0-9])", re.IGNORECASE),
+    "amd": re.compile(r"(?<![A-Za-z0-9])(gfx(?:\d{3,4}|\d\d[a-f]))(?![A-Za-z0-9])", re.IGNORECASE),
 }
 
 # Architecture -> names of products and generations that have it, in any case.

@@ -78,3 +78,28 @@ def test_vendors_documents_are_never_put_under_another_vendor() -> None:
                 wrong.append((file.name, guess))
     assert wrong == []
     assert labelled > 0.3 * total
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "scope"),
+    [
+        ("trn2.md", "Engines and their buffers.", "aws-neuron:trn2"),
+        ("gfx942.rst", "Registers and wave sizes.", "amd:gfx942"),
+        ("sm_90/notes.md", "What we measured.", "nvidia:sm_90"),
+        ("guides/gfx90a/tuning/occupancy.md", "What we measured.", "amd:gfx90a"),
+        ("h100.md", "CUDA cores.", "nvidia:sm_90"),
+        ("mi300x/notes.md", "LDS sizes.", "amd:gfx942"),
+        ("sm_90/triton.md", "triton tl.dot ttgir triton.jit tl.load", "nvidia:sm_90"),
+        ("h100.md", "Tiles and banks.", None),  # a product's name may stand for something else
+        ("t4.md", "The fourth table.", None),
+        ("sm_90_and_sm_100.md", "What changed.", None),
+        ("gfx942-vs-sm_90.md", "Which is faster.", None),
+        ("sm_90/port.md", "On gfx942 with hipcc, the LDS, MFMA and VGPRs of ROCm.", "amd"),
+        ("sm_90/compare.md", "MFMA of ROCm.", None),
+        ("plasma_90.md", "Nothing.", None),
+        ("notes.md", "Tiles.", None),
+    ],
+)
+def test_a_document_named_like_an_architecture(path: str, text: str, scope: str | None) -> None:
+    guess = infer_scope(text, Path(path).name, path)
+    assert (guess.scope if guess else None) == scope

@@ -91,7 +91,9 @@ CUDA = "# Notes\n\nOn CUDA use ldmatrix and cp.async; nvcc emits PTX with wgmma.
 def test_an_inferred_scope_is_reported_and_corrected_without_embedding(
     kb: KnowledgeBase, tmp_path: Path, embedder: Any
 ) -> None:
-    root = write(tmp_path / "d", a_md=CUDA, b_md=CUDA.replace("Notes", "More"), c_md="# C\n\nplain tiles\n")
+    root = write(
+        tmp_path / "d", a_md=CUDA, b_md=CUDA.replace("Notes", "Another"), c_md="# C\n\nplain tiles\n"
+    )
     report = ingest_paths(kb, [root])
     assert [(e["path"], e["scope"], e["documents"]) for e in report.inferred] == [(str(root), "nvidia", 2)]
     assert "ldmatrix" in report.inferred[0]["why"]
@@ -103,7 +105,9 @@ def test_an_inferred_scope_is_reported_and_corrected_without_embedding(
     assert embedder.embedded == []
     assert {h.path for h in kb.query("ldmatrix", target="amd:gfx942").hits} == {"a.md", "c.md"}
     assert {h.path for h in kb.query("ldmatrix", target="nvidia:sm_90").hits} == {"b.md", "c.md"}
-    assert ids <= {h.chunk_id for h in kb.query("ldmatrix").hits}, "chunks keep their ids"
+    # The two differ in a word that is not a stop word: neither is folded into the other, whichever is above.
+    assert len(ids) == 3
+    assert ids == {h.chunk_id for h in kb.query("ldmatrix").hits}, "chunks keep their ids"
     assert check(kb).problems == []
     assert kb.notices == []
 
