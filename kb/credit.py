@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from sqlmodel import col, select
 
 from kb.errors import NotFound
-from kb.tables import Credit, now
+from kb.tables import Credit, Skill, now
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -50,7 +50,7 @@ class Standing:
     retired: str = ""
 
 
-def skill_subject(skill: SkillRecord) -> str:
+def skill_subject(skill: SkillRecord | Skill) -> str:
     """A skill keeps its credit whichever passage of it is found; a new version starts without."""
     return f"skill:{skill.name}@{skill.version}"
 
@@ -126,7 +126,7 @@ def standing(kb: KnowledgeBase, skill: SkillRecord) -> Standing | None:
     )  # fmt: skip
 
 
-def retired(session: Session, skills: Iterable[SkillRecord]) -> set[str]:
+def retired(session: Session, skills: Iterable[SkillRecord | Skill]) -> set[str]:
     """The names of those that are retired."""
     by_subject = {skill_subject(skill): skill.name for skill in skills}
     rows = session.exec(

@@ -16,7 +16,7 @@ from kb import scope as scopes
 from kb.errors import NotFound, SkillInvalid
 from kb.fusion import CREDIT
 from kb.questions import storable
-from kb.records import SkillRecord
+from kb.records import Hit, SkillRecord
 from kb.tables import LOCAL_ONLY, Chunk, Document, Skill, SkillEvidence, Source, now
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from kb.base import KnowledgeBase
 
 _EVIDENCE_ORIGIN = "library"
-_SPARE = 2  # times as many are looked at as are asked for: credit may raise one
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,6 @@ def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8)
     """
     # A skill may have several chunks; enough hits are asked for that k different skills remain.
     hits = kb.query(text, target=target, kinds=("skill",), k=k * 6).hits
-    found: dict[str, SkillRecord] = {}
     with kb.session() as session:
         rows = session.exec(
             select_rows(col(Chunk.id), Skill)
@@ -149,31 +147,28 @@ def find_skills(kb: KnowledgeBase, text: str, *, target: str | None, k: int = 8)
             .where(col(Chunk.id).in_([h.chunk_id for h in hits]))
         )
         by_chunk = dict(rows.all())
+        first: dict[str, tuple[Skill, Hit]] = {}  # the best hit of each
         for hit in hits:
-            skill = by_chunk.get(hit.chunk_id)
-            if skill is not None and skill.name not in found and len(found) < _SPARE * k:
-                record = _record(kb, session, skill)
-                if record.state in ("candidate", "stale"):
-                    continue
-                found[skill.name] = replace(
-                    record,
-                    score=hit.score,
-                    chunk_id=hit.chunk_id,
-                    citation=hit.citation,
-                    why=hit.why,
+            if hit.chunk_id in by_chunk:
+                skill = by_chunk[hit.chunk_id]
+                first.setdefault(skill.name, (skill, hit))
+        retired = credit.retired(session, [skill for skill, _ in first.values()])
+        known = credit.priors(session.connection(), [credit.skill_subject(s) for s, _ in first.values()])
+        found = []
+        for skill, hit in first.values():
+            prior = known.get(credit.skill_subject(skill), 0.0)
+            why = {**hit.why, "credit": prior} if prior else hit.why
+            found.append((round(hit.score + CREDIT * prior, 6), skill, hit, why))
+        usable: list[SkillRecord] = []
+        for score, skill, hit, why in sorted(found, key=lambda entry: -entry[0]):
+            if skill.name in retired or len(usable) == k:
+                continue
+            record = _record(kb, session, skill)
+            if record.state not in ("candidate", "stale"):
+                usable.append(
+                    replace(record, score=score, chunk_id=hit.chunk_id, citation=hit.citation, why=why)
                 )
-        retired = credit.retired(session, found.values())
-        known = credit.priors(session.connection(), map(credit.skill_subject, found.values()))
-    usable = [
-        _credited(s, known.get(credit.skill_subject(s))) for s in found.values() if s.name not in retired
-    ]
-    return sorted(usable, key=lambda skill: -skill.score)[:k]
-
-
-def _credited(skill: SkillRecord, prior: float | None) -> SkillRecord:
-    if prior is None:
-        return skill
-    return replace(skill, score=round(skill.score + CREDIT * prior, 6), why={**skill.why, "credit": prior})
+    return usable
 
 
 def _record(kb: KnowledgeBase, session: Session, row: Skill) -> SkillRecord:

@@ -16,7 +16,7 @@ _INVISIBLE = re.compile(
 # What chat templates write between turns. A server that tokenises a prompt as a whole would take one from a
 # document for the end of ours.
 _CONTROL = re.compile(
-    r"<(?=[|｜][^\n<>]{1,64}[|｜]>)"  # <|im_start|>, <|eot_id|>, <｜Assistant｜>
+    r"<(?=[|｜][^\s<>]{1,64}[|｜]>)"  # <|im_start|>, <|eot_id|>, <｜Assistant｜>
     r"|<(?=/?(?:s|bos|eos|start_of_turn|end_of_turn)>)"
     r"|<(?=</?SYS>>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\])",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from kb.catalogue import Catalogue, Selection
@@ -23,6 +24,7 @@ from prompts.tokens import counter_for
 
 _FRONT_MATTER = re.compile(r"\A---\n.*?^---\n+", re.DOTALL | re.MULTILINE)
 _LEVELLED = {"guidance", "document"}  # rules, facts and samples are as specific as they are
+_AT_ONCE = 2  # questions
 _SPARE = 2  # times as many hits are looked at as are shown, for the more specific ones among them
 
 
@@ -111,19 +113,30 @@ class _Retrieval:
         self._secret: dict[str, None] = {}
         self.pieces: list[Piece] = []
         self.consulted: list[Consulted] = []
+        asked = []
         for question in plan(request):
-            found: Sequence[Hit | SkillRecord]
-            if question.kinds is None:
-                found = self._skills(question)
-            else:
+            within = None
+            if question.kinds is not None:
                 within = stage.choose(question.kinds)
                 self.consulted.append(
                     Consulted(question.slot, question.purpose, question.text, within.documents)
                 )
-                if not within.documents:
-                    continue
-                found = self._hits(question, question.kinds, within)
+            if within is None or within.documents:
+                asked.append((question, within))
+        # Side by side: a question waits for the database and the embedding model in turn.
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            answers = list(pool.map(lambda pair: self._ask(*pair), asked))
+        for (question, _), (found, secret) in zip(asked, answers, strict=True):
+            self._secret.update((citation, None) for citation in secret)
             self._take(question, found)
+
+    def _ask(
+        self, question: Question, within: Selection | None
+    ) -> tuple[Sequence[Hit | SkillRecord], list[str]]:
+        """What a question brings, and the citations of what is withheld."""
+        if question.kinds is None or within is None:
+            return self._skills(question)
+        return self._hits(question, question.kinds, within)
 
     @property
     def withheld(self) -> list[str]:
@@ -136,7 +149,9 @@ class _Retrieval:
                 rank = sum(piece.slot == question.slot for piece in self.pieces)
                 self.pieces.append(_passage(item, question, rank, len(self._seen)))
 
-    def _hits(self, question: Question, kinds: Sequence[str], within: Selection) -> list[Hit]:
+    def _hits(
+        self, question: Question, kinds: Sequence[str], within: Selection
+    ) -> tuple[list[Hit], list[str]]:
         def ask(k: int) -> Sequence[Hit]:
             return self._knowledge.query(
                 question.text, target=self._request.target, kinds=kinds, k=k, within=within, credited=True
@@ -144,16 +159,17 @@ class _Retrieval:
 
         if not set(kinds) <= _LEVELLED:
             return self._admitted(ask, question.k)
-        return ordered(self._admitted(ask, question.k * _SPARE), self._request)[: question.k]
+        found, secret = self._admitted(ask, question.k * _SPARE)
+        return ordered(found, self._request)[: question.k], secret
 
-    def _skills(self, question: Question) -> list[SkillRecord]:
+    def _skills(self, question: Question) -> tuple[list[SkillRecord], list[str]]:
         def ask(k: int) -> Sequence[SkillRecord]:
             return self._knowledge.find_skills(question.text, target=self._request.target, k=k)
 
         return self._admitted(ask, question.k)
 
-    def _admitted(self, ask: Callable[[int], Sequence[Passage]], k: int) -> list[Passage]:
-        """The `k` best passages that may be shown; the citations of those that may not are noted.
+    def _admitted(self, ask: Callable[[int], Sequence[Passage]], k: int) -> tuple[list[Passage], list[str]]:
+        """The `k` best passages that may be shown, and the citations of those that may not.
 
         What is withheld takes no place: more is asked for until there are enough or nothing is left.
         """
@@ -162,8 +178,7 @@ class _Retrieval:
             found = ask(wanted)
             admitted, withheld = admit(found, hosted=self._request.hosted)
             if len(admitted) >= k or len(found) < wanted:
-                self._secret.update((item.citation, None) for item in withheld)
-                return admitted[:k]
+                return admitted[:k], [item.citation for item in withheld]
             wanted *= 2
 
 
