@@ -22,6 +22,8 @@ from agent.recipe.workbench import Workbench
 from harness.errors import HarnessError
 
 _FAILED = ("compile_error", "incorrect", "runtime_error", "timeout", "rejected")
+#: The first idea for a specification.
+START = "compose the graph from retrieved skills, or begin with the compiler's own code where none applies"
 #: What a diagnosis calls trouble, in the words of guidance.
 _BOTTLENECKS = {"crash": "incorrect"}
 
@@ -68,11 +70,18 @@ class RecipeGenerator:
         genome = Genome.from_json(parent.genome) if parent and parent.genome else None
         skills = self._skills(request, genome)
         bench = Workbench(request.facts, skills)
+        if request.want_ideas:
+            return self._ideas(request, bench, genome)
         if genome is None or parent is None:
             return self._draft(request, bench)
         known = bench.completed(genome)
         failed = parent.evaluation.get("status") in _FAILED
-        draft = (self._repair if failed else self._mutate)(request, bench, known)
+        # What failed was the idea: a repair makes another change.
+        draft = (
+            self._repair(replace(request, idea=""), bench, known)
+            if failed
+            else self._mutate(request, bench, known)
+        )
         lost = genome.skills() - {s.name for s in skills}
         if lost:
             text = f"The parent's {', '.join(sorted(lost))} is not at hand any more and gave way. "
@@ -86,10 +95,32 @@ class RecipeGenerator:
         before = [self._retrieved[name] for name in sorted(wanted) if name in self._retrieved]
         return [*skills, *before, *executable_skills(curated(wanted - set(self._retrieved)))]
 
+    # Ideas
+
+    def _ideas(self, request: GenerationRequest, bench: Workbench, genome: Genome | None) -> Draft:
+        """Changes in words, of which a later request may have one made: what is advised comes first."""
+        known = bench.completed(genome) if genome else bench.default()
+        moves = [advice.move for advice in advised(request, self._bottleneck(request))]
+        changes = sorted(
+            self._shuffled(request, bench, known),
+            key=lambda change: moves.index(change.move) if change.move in moves else len(moves),
+        )
+        fresh = [
+            c
+            for c in changes
+            if genome_digest(bench.completed(known.apply(c)).to_json()) not in request.tried
+        ]
+        ideas = dict.fromkeys([*([] if genome else [START]), *map(_in_words, fresh)])
+        if not ideas:
+            raise Exhausted("every single change of this genome has been tried")
+        return Draft("", "", ideas=tuple(ideas)[: request.want_ideas])
+
     # Drafts
 
     def _draft(self, request: GenerationRequest, bench: Workbench) -> Draft:
         default = bench.default()
+        if request.idea not in ("", START):
+            return self._mutate(request, bench, default)
         if not any(g.skill for g in default.genes.values()):
             return self._compiler_seed(request, "no retrieved skill applies to any part of this graph")
         draft = self._candidate(request, bench, default)
@@ -139,7 +170,7 @@ class RecipeGenerator:
 
     def _mutate(self, request: GenerationRequest, bench: Workbench, genome: Genome) -> Draft:
         bottleneck = self._bottleneck(request)
-        changes = list(bench.neighbours(genome))
+        changes = [c for c in bench.neighbours(genome) if request.idea in ("", _in_words(c))]
         for advice in advised(request, bottleneck):
             for change in changes:
                 if change.move == advice.move:
@@ -205,7 +236,8 @@ class RecipeGenerator:
             penalty = 4.0 if change.after is None or change.move == "fuse-less" else 1.0
             return rng.expovariate(share) * penalty
 
-        return iter(sorted(bench.neighbours(genome), key=key))
+        changes = [c for c in bench.neighbours(genome) if request.idea in ("", START, _in_words(c))]
+        return iter(sorted(changes, key=key))
 
     def _candidate(
         self, request: GenerationRequest, bench: Workbench, genome: Genome, change: Change | None = None
@@ -231,6 +263,10 @@ class RecipeGenerator:
         diagnosis = request.parent.diagnosis if request.parent else {}
         named = str(diagnosis.get("bottleneck") or "unknown")
         return _BOTTLENECKS.get(named, named)
+
+
+def _in_words(change: Change) -> str:
+    return f"{change.text()} ({change.move})" if change.move else change.text()
 
 
 def advised(request: GenerationRequest, bottleneck: str) -> list[Advice]:

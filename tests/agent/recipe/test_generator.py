@@ -238,3 +238,26 @@ def test_inherited_skills_of_the_users_own(facts: Any, all_skills: list[SkillRec
     others = [s for s in all_skills if s.name.startswith("row-norm")]
     stranger = RecipeGenerator(Compiler()).generate(ask(facts, others, advice, parent=parent_of(first)))
     assert "house-norm is not at hand any more" in stranger.hypothesis
+
+
+def test_ideas_are_named_and_made(facts: Any, all_skills: list[SkillRecord]) -> None:
+    generator = RecipeGenerator(Compiler())
+    named = generator.generate(ask(facts, all_skills, want_ideas=6))
+    assert (named.source, len(named.ideas)) == ("", 6)
+    drafts = [generator.generate(ask(facts, all_skills, idea=idea)) for idea in named.ideas[:3]]
+    assert len({draft.source for draft in drafts}) == 3
+    parent = parent_of(drafts[0])
+    unadvised = generator.generate(ask(facts, all_skills, parent=parent, want_ideas=99)).ideas
+    move = next(i.partition("(")[2].rstrip(")") for i in reversed(unadvised) if i.endswith(")"))
+    assert not unadvised[0].endswith(f"({move})")
+    advice = (hit("1", "memory", move),)
+    following = generator.generate(ask(facts, all_skills, advice, parent=parent, want_ideas=4))
+    assert following.ideas[0].endswith(f"({move})")
+    made = generator.generate(ask(facts, all_skills, advice, parent=parent, idea=following.ideas[0]))
+    assert move in made.hypothesis
+    tried = digests(*drafts, made)
+    again = ask(facts, all_skills, advice, parent=parent, idea=following.ideas[0], tried=tried)
+    with pytest.raises(Exhausted):
+        generator.generate(again)
+    fresh = generator.generate(ask(facts, all_skills, advice, parent=parent, want_ideas=4, tried=tried))
+    assert following.ideas[0] not in fresh.ideas
