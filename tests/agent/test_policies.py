@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from policy_world import World
+from search_stubs import PLACE, StubExecutor, StubGenerator
 
+from agent import Search, SearchSettings
 from agent.errors import SettingsInvalid
 from agent.graph import SearchGraph, SearchNode
 from agent.policies import Outcome, Selection, list_policies, load_policy
+from agent.recorded import replay
 
 EXPANDING = ["greedy", "beam", "mcts", "evolutionary", "linear"]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
@@ -232,3 +235,12 @@ def test_the_example_of_a_policy_of_ones_own(monkeypatch):
     flying = (Selection("n6", "siblings", ""),)
     assert [world.ask(0).parent_id, world.ask(0, flying).parent_id] == ["n6", "n1"]
     assert world.rebuilt().ask(world.graph, random.Random(0), flying) == world.ask(0, flying)
+
+
+@pytest.mark.parametrize("name", ["beam", "mcts", "evolutionary"])
+def test_a_concurrent_run_is_replayed_from_its_log(kb, problem, name):
+    settings = SearchSettings(problem, policy=name, drafts=3, steps=24, seed=5, concurrency=4)
+    result = Search(kb, StubExecutor(), settings, generator=StubGenerator(), place=PLACE).run()
+    report = replay(kb, result.run_id)
+    assert report.asked >= 20
+    assert report.divergences == ()
