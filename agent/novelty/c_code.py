@@ -45,8 +45,9 @@ _KEYWORDS = frozenset(
     try catch static_cast reinterpret_cast const_cast dynamic_cast decltype asm and or not""".split()  # noqa: SIM905
 )
 _POINTERS = frozenset(("*", "&", "&&", "const", "__restrict__", "__restrict", "restrict", "volatile"))
-_VECTOR_TYPE = re.compile(
-    r"\w+_t|(?:__)?(?:half|nv_bfloat16|hip_bfloat16|bfloat16)2?|\w*[a-z](?:2|4|8|16)|Tensor"
+_TYPE = re.compile(
+    r"(?:u?int(?:8|16|32|64)|s?size|ptrdiff|scalar|index|accscalar)_t|Tensor|(?:__)?(?:nv_|hip_)?bfloat16|dim3"
+    r"|(?:u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?(?:nv_|hip_)?bfloat16)(?:[1-4]|8|16)"
 )
 
 
@@ -224,7 +225,7 @@ class _Text:
             while self._at(j) in _BUILTIN:
                 j += 1
         elif self._is_word(j) and self._at(j) not in _KEYWORDS:
-            known = known or self._at(j) in self._types or bool(_VECTOR_TYPE.fullmatch(self._at(j)))
+            known = known or self._at(j) in self._types or self._is_type(self._at(j))
             j += 1
             while self._at(j) == "::" and self._is_word(j + 1):
                 j += 2
@@ -253,6 +254,11 @@ class _Text:
         self._note(j, declared, inside=inside)
         if (not inside and not function) or self._at(i - 2) == "for":
             self._scopes[-1].more = self._scopes[-1].parens
+
+    def _is_type(self, word: str) -> bool:
+        """A type that everybody knows, unless a variable has its name."""
+        known = any(word in names for names in (self._pending, *(s.names for s in self._scopes)))
+        return not known and _TYPE.fullmatch(word) is not None
 
     def _declarator(self, i: int, declared: dict[int, str]) -> None:
         j = i - 1

@@ -277,3 +277,46 @@ def test_values_in_formatted_text_count_where_they_are_not_comments():
 
 def test_without_names_c_is_only_reformatted():
     assert normalise_c("int  a = b /* c */ ;") == "int a = b ;"
+
+
+C = 'S = """\n__global__ void k(float* x, float x_t, float w, float b) {\n  {0}\n}\n"""\n'
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x[0] = f(x_t * w);", "x[0] = f(x_t * b);"),
+        ("x[0] = f(1, x_t * FLT_MAX);", "x[0] = f(1, x_t * FLT_MIN);"),
+        ("x[0] = f(v_t * A, half2 * B);", "x[0] = f(v_t * B, half2 * B);"),
+        ("float c = w * A; x[0] = c;", "float c = w * B; x[0] = c;"),
+        ("float c = w < A, d = b > c; x[0] = d;", "float c = w < B, d = b > c; x[0] = d;"),
+        ("x[0] = w; { float w = b; x[1] = w; }", "{ float w = b; x[1] = w; } x[0] = w;"),
+        ("{ float c = 1; } x[0] = c;", "{ float d = 1; } x[0] = d;"),
+        ("struct P { float m; float l; } s; x[0] = s.m;", "struct P { float l; float m; } s; x[0] = s.m;"),
+        ("auto g = [&](int i) { return i + w; };", "auto g = [&](int i) { return i + b; };"),
+        ("return A;", "return B;"),
+        ("if (w) goto A; else x[0] = (float) A;", "if (w) goto A; else x[0] = (float) B;"),
+        ("switch (1) { case A: x[0] = 1; }", "switch (1) { case B: x[0] = 1; }"),
+    ],
+)
+def test_what_only_looks_like_a_declaration(one, other):
+    assert program_digest(C.replace("{0}", one)) != program_digest(C.replace("{0}", other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("__shared__ float tile[32][33]; tile[0][0] = w;", "__shared__ float s[32][33]; s[0][0] = w;"),
+        ("extern __shared__ float smem[]; smem[0] = w;", "extern __shared__ float buf[]; buf[0] = w;"),
+        ("const auto& v = x[0]; x[1] = v;", "const auto& u = x[0]; x[1] = u;"),
+        ("float4 v = load(x); x[0] = v.x;", "float4 u = load(x); x[0] = u.x;"),
+        ("auto g = [&](int i) { return i + w; }; g(1);", "auto h = [&](int j) { return j + w; }; h(1);"),
+        ("dim3 grid(4, 4); run<<<grid, 1>>>();", "dim3 g(4, 4); run<<<g, 1>>>();"),
+        ("std::vector<float> v(4); v[0] = w;", "std::vector<float> u(4); u[0] = w;"),
+        ("float a = 1, b2 = 2; x[0] = a + b2;", "float p = 1, q = 2; x[0] = p + q;"),
+        ("float* p = x + 1; *p = w;", "float* q = x + 1; *q = w;"),
+        ("for (auto v : vs) x[0] += v;", "for (auto u : vs) x[0] += u;"),
+    ],
+)
+def test_declarations_of_many_forms_may_have_other_names(one, other):
+    assert program_digest(C.replace("{0}", one)) == program_digest(C.replace("{0}", other))
