@@ -26,6 +26,9 @@ _LABEL = re.compile(
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})")
 _CLAUSE = re.compile(r"predict|expect|estimat|should|anticipat", re.IGNORECASE)
 
+_WHY = re.compile(r"[,;]?\s*`?\bbecause\b`?:?\s*", re.IGNORECASE)
+_IN_BRACKETS = re.compile(r"\s*\(\s*(?:predict|expect)\w*[^()]*\)\.?", re.IGNORECASE)
+
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _TO = r"\s*(?:-|–|—|to|and)\s*"
 _OTHER = r"(?!\s*(?:fewer|less|more|wider|larger|smaller|bigger))"  # "2x fewer loads" is no speed
@@ -79,12 +82,13 @@ class Hypothesis:
         markup, or one line of prose. Never fails; what was not stated is empty.
         """
         parts = _labelled(text)
-        change = parts.get("change", "")
-        effect = parts.get("effect") or _prediction_in(change)
+        line = parts.get("change", "")
+        effect = parts.get("effect") or _prediction_in(line)
         size = predicted_range(effect)
+        change, _, reason = _WHY.sub("\0", _IN_BRACKETS.sub("", line), count=1).partition("\0")
         return cls(
-            change=change or NONE_STATED,
-            because=parts.get("because", ""),
+            change=change.rstrip(" ,;") or NONE_STATED,
+            because=parts.get("because") or reason.strip(),
             predicted=size,
             faster=size is None and bool(_FASTER.search(effect)) and not _SLOWER.search(effect),
             correct=size is None and bool(_CORRECT.search(effect)),

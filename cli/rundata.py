@@ -67,7 +67,8 @@ def skipped_steps(run: StoredRun) -> Rows:
 
 
 def _row(store: RunStore, node: SearchNode) -> dict[str, Any]:
-    return {**{key: getattr(node, key) for key in NODE_KEYS}, "source": store.source(node)}
+    row = {key: getattr(node, key) for key in NODE_KEYS}
+    return {**row, "verdict": node.notes.get("verdict"), "source": store.source(node)}
 
 
 def run_of(kb: KnowledgeBase, node_id: str) -> str:

@@ -52,6 +52,8 @@ def parent_summary(parent: Mapping[str, Any]) -> str:
         parts.append(f"{parent['candidate_ms']['median']:.4g} ms")
     if parent.get("hypothesis"):
         parts.append(f"its hypothesis: {one_line(str(parent['hypothesis']))}")
+        if parent.get("verdict"):
+            parts.append(one_line(str(parent["verdict"])))
     return ", ".join(parts)
 
 

@@ -136,8 +136,8 @@ def _step_of(kb: KnowledgeBase, node_id: str) -> Mapping[str, Any]:
 
 
 def _origin(kb: KnowledgeBase, node_id: str) -> dict[str, Any]:
-    """The stored step to continue from: parent, its diagnosis and what had not helped in its lineage."""
-    from agent.memory import failed_attempts, parent_context
+    """The stored step to continue from: parent, its diagnosis, and what has and has not helped around it."""
+    from agent.memory import failed_attempts, lessons, parent_context
     from agent.store import RunStore
     from cli.errors import UsageProblem
     from cli.rundata import run_of, skipped_steps
@@ -151,7 +151,8 @@ def _origin(kb: KnowledgeBase, node_id: str) -> dict[str, Any]:
         "parent": parent_context(node, store.source(node)),
         "depth": len(run.graph.lineage(node_id)),
         "diagnosis": node.diagnosis,
-        "failed": failed_attempts(run.graph, skipped_steps(run), node_id, "lineage"),
+        "failed": failed_attempts(run.graph, skipped_steps(run), node_id, "both"),
+        "lessons": lessons(run.graph, node_id, "both"),
     }
 
 

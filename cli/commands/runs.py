@@ -98,6 +98,7 @@ def show_run(context: typer.Context, run: RunArgument, as_json: JsonFlag = False
             "step",
             "generator",
             "hypothesis",
+            "verdict",
             "compiler_made",
         )
         nodes = [{key: row[key] for key in keys} for row in rows]

@@ -56,6 +56,9 @@ def test_an_answer_states_change_reason_and_prediction():
 def test_one_line_of_prose_predicts_at_its_end():
     stated = Hypothesis.parse("HYPOTHESIS: unroll 4x, the chain is long; should be 20 % faster")
     assert stated.predicted == (1.2, 1.2)
+    stated = Hypothesis.parse("HYPOTHESIS: unroll 4x because the chain is long (predicted: 1.3x)")
+    assert (stated.change, stated.because, stated.predicted) == ("unroll 4x", "the chain is long", (1.3, 1.3))
+    assert Hypothesis.parse("HYPOTHESIS: add the mask (predicted: correct)").correct
     assert Hypothesis.parse("HYPOTHESIS: unroll 4x").predicted is None
     assert Hypothesis.parse("HYPOTHESIS: unroll; expected to be faster").faster
     assert Hypothesis.parse("HYPOTHESIS: add the mask\nPREDICTED: correct").correct
