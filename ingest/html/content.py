@@ -7,13 +7,15 @@ from collections.abc import Callable
 
 from ingest.html.tree import Element, measure
 
-# Names of classes and ids. Inside the content these are about the page, never of it ...
+# Names of classes and ids. Inside the content these are about the page, never of it, or repeat what stands
+# beside them as TeX ...
 _ABOUT_PAGE = re.compile(
     r"""(?:header|anchor|perma)-?link|anchorjs-link|hash-link|viewcode-(?:link|back)
     |copy-?(?:btn|button)|clipboard\w*|breadcrumbs?|wy-breadcrumbs.*|prev-?next.*|pagination|pager
     |(?:rst-footer|footer|navigation|pagination)-?(?:buttons|nav|links?)|edit-?(?:this-)?page.*|mw-editsection
     |cookie.*|.*-cookie.*|consent.*|onetrust.*|gdpr.*|skip-?(?:link|to-.*|nav)|feedback.*
     |share-?(?:buttons?|links?)|social-?(?:links?|share)|sr-only|visually-hidden
+    |MathJax(?:_(?:Preview|Display|SVG|SVG_Display|CHTML))?|katex-html
     |toc|toctitle|table-of-contents|on-this-page|page-toc|(?:right|local|contents)-toc
     |linenos?|line-?numbers?|lineno.*|ln-num|lnt|gutter|noprint|print-only
     |theme-toggle.*|language-switcher""",

@@ -11,12 +11,20 @@ from ingest.loaders.c_scan import definitions
 from ingest.loaders.markdown import SEPARATOR
 from ingest.measurements import attach, tables_beside
 
-_SUFFIXES = {".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".cl", ".inl"}
+_SUFFIXES = {
+    ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".cl", ".inl",
+    ".tpp", ".ipp", ".txx", ".cppm", ".ixx", ".mm", ".metal",
+}  # fmt: skip
+# Included pieces of anything; these say that it is C.
+_PIECE = re.compile(
+    r"^[ \t]*(?:#[ \t]*(?:include|define|undef|ifn?def|if|pragma)\b|template[ \t]*<|//|/\*)", re.MULTILINE
+)
 _KERNEL = re.compile(
     r"\b(__global__|__kernel|kernel\s+void)\b|#pragma\s+omp\s+(parallel|simd|target)|_mm\d*_"
 )
 _COMMENT = re.compile(r"^(\s*)(?://[/!]?<?|/\*[*!]?<?|\*/?)(?:\s|$)")
 _LANGUAGES = (
+    ("metal", {".metal"}, None),
     ("opencl", {".cl"}, re.compile(r"\b__kernel\b")),
     ("hip", {".hip"}, re.compile(r"#\s*include\s*[<\"]hip/|\bhip(?:Launch|Malloc|Stream|Memcpy|DeviceSync)")),
     ("cuda", {".cu", ".cuh"}, re.compile(r"\b__(?:global|device|shared)__\b|#\s*include\s*[<\"]cuda")),
@@ -32,11 +40,11 @@ class CLoader(Loader):
     """
 
     name = "c"
-    version = 3
+    version = 4
     priority = 40
 
     def accepts(self, file: FileContent) -> bool:
-        return file.suffix in _SUFFIXES
+        return file.suffix in _SUFFIXES or (file.suffix == ".inc" and _PIECE.search(file.text) is not None)
 
     def load(self, file: FileContent) -> LoadedDocument:
         title = file.path.name

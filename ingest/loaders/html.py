@@ -31,7 +31,7 @@ class HtmlLoader(Loader):
     """HTML and XHTML, by name or by how the text begins."""
 
     name = "html"
-    version = 1
+    version = 2
     priority = 60
 
     def accepts(self, file: FileContent) -> bool:

@@ -38,7 +38,7 @@ class MarkdownLoader(Loader):
     priority = 50
 
     def accepts(self, file: FileContent) -> bool:
-        return file.suffix in (".md", ".markdown", ".mdx")
+        return file.suffix in (".md", ".markdown", ".mdx", ".rmd", ".qmd")
 
     def load(self, file: FileContent) -> LoadedDocument:
         lines = file.text.split("\n")

@@ -1,4 +1,4 @@
-"""Plain text: sections by underlined headings."""
+"""Plain text: sections by underlined headings, or those of AsciiDoc."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from ingest.document import FileContent, LoadedDocument, Loader
 from ingest.loaders.markdown import sections_of
 
-_SUFFIXES = {"", ".txt", ".text", ".log", ".adoc", ".org", ".tex"}
+_ASCIIDOC = {".adoc", ".asciidoc", ".asc"}
+_SUFFIXES = {"", ".txt", ".text", ".log", ".org", ".tex", ".inc"} | _ASCIIDOC
+_MARKED = re.compile(r"(={1,6}) +(\S.*)")
+_BLOCK = re.compile(
+    r"(?:-{4,}|\.{4,}|/{4,}|\+{4,}|`{3,})\s*$"
+)  # code, literals and comments; ends as it began
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_<>])\1{2,}\s*$")
 
 
@@ -16,7 +21,7 @@ class TextLoader(Loader):
     """Whatever is text and belongs to no other loader."""
 
     name = "text"
-    version = 2
+    version = 3
     priority = 0
 
     def accepts(self, file: FileContent) -> bool:
@@ -24,9 +29,23 @@ class TextLoader(Loader):
 
     def load(self, file: FileContent) -> LoadedDocument:
         lines = file.text.split("\n")
-        headings = underlined_headings(lines)
+        marked = file.suffix in _ASCIIDOC
+        headings = (marked_headings(lines) if marked else []) or underlined_headings(lines)
         title = headings[0][2] if headings else file.path.stem
         return LoadedDocument(title=title, sections=sections_of(headings, 0, lines), notes=list(file.notes))
+
+
+def marked_headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:
+    """(line index, level, text) of AsciiDoc's headings, `== Text`, outside of blocks of code."""
+    found: list[tuple[int, int, str]] = []
+    block = ""
+    for i, line in enumerate(lines):
+        if _BLOCK.match(line):
+            rule = line.rstrip()
+            block = "" if block == rule else block or rule
+        elif not block and (heading := _MARKED.fullmatch(line.rstrip())):
+            found.append((i, len(heading[1]), heading[2]))
+    return found
 
 
 def underlined_headings(lines: Sequence[str]) -> list[tuple[int, int, str]]:

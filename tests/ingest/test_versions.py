@@ -55,11 +55,11 @@ TIMINGS = '[{"kernel": "k.py", "time_ms": 1.5, "target": "cpu", "shape": "8x8"}]
 GOLDEN: dict[str, tuple[str, str, int, str]] = {
     "a.md": (MARKDOWN, "markdown", 2, "98b785ae80a6"),
     "a.rst": (RST, "rst", 3, "dc840368c633"),
-    "a.txt": ("Tiles\n=====\n\nWords.\n", "text", 2, "999f0d9f88e4"),
+    "a.txt": ("Tiles\n=====\n\nWords.\n", "text", 3, "999f0d9f88e4"),
     "a.py": (PYTHON, "python", 3, "bb652b1061b4"),
-    "a.cu": (C, "c", 3, "1f8d1167db45"),
+    "a.cu": (C, "c", 4, "1f8d1167db45"),
     "a.td": (TABLEGEN, "tablegen", 1, "8499a04259ae"),
-    "a.html": (PAGE, "html", 1, "380acb3f4780"),
+    "a.html": (PAGE, "html", 2, "380acb3f4780"),
     "a.ipynb": (json.dumps(NOTEBOOK), "notebook", 1, "baf6dc4f4904"),
     "timings.json": (TIMINGS, "timings", 1, "cc5421e94bbe"),
 }
