@@ -212,6 +212,7 @@ def trajectories(steps: Sequence[Step]) -> list[list[Step]]:
         path = _path(leaf, by_id)
         while path and not _exemplary(path[-1]):
             path.pop()
+        path = [step for step in path if step.prompt]
         if path:
             found[path[-1].node.node_id] = path
     inner = {step.node.node_id for path in found.values() for step in path[:-1]}
@@ -226,7 +227,7 @@ def _path(leaf: Step, by_id: dict[str, Step]) -> list[Step]:
 
 
 def _exemplary(step: Step) -> bool:
-    return step.node.correct and not step.refuted and not step.node.compiler_made
+    return step.written and step.node.correct and not step.refuted
 
 
 def _families(steps: Sequence[Step]) -> list[list[Step]]:

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.export.sources import Used, used_by
+from agent.export.sources import UNKNOWN, Used, used_by
 from agent.graph import SearchNode
 from agent.judge import UNJUDGED
 from agent.store import RunStore
 from agent.verify import first_judged
+from kb.tables import Node
 
 if TYPE_CHECKING:
     from agent.rows import StoredRun
@@ -47,7 +48,12 @@ class Step:
         node = self.node
         untimed = node.correct and not node.fitness
         unmeasured = untimed or node.status == "compiled" or node.status in UNJUDGED
-        return None if unmeasured or node.compiler_made else node.fitness
+        return node.fitness if self.written and not unmeasured else None
+
+    @property
+    def written(self) -> bool:
+        """Whether it answers a prompt: the engine tunes numbers and takes kernels over without one."""
+        return bool(self.prompt) and not self.node.compiler_made
 
     @property
     def outcome(self) -> dict[str, Any]:
@@ -110,9 +116,12 @@ def _steps(kb: KnowledgeBase, run: StoredRun) -> Iterator[Step]:
         parent_id = parent.node_id if parent else None
         sources = used.get(node_id, frozenset()) | shaped.get(parent_id or "", frozenset())
         private = final.local_only or parent_id in secret
+        if taken_from := (payload.get("injected") or {}).get("node"):  # by the engine, from another run
+            taken, hidden = _elsewhere(kb, str(taken_from))
+            sources, private = sources | taken, private or hidden
         if memory != "none" or payload.get("idea"):  # an idea is of an earlier step's answer
             sources |= told.get(parent_id, frozenset())
-            private |= parent_id in secret_families
+            private |= bool(secret_families)  # what to avoid may be from anywhere in the run
         private |= any(source.local_only for source in sources)
         state = {
             "step": node.step,
@@ -140,6 +149,20 @@ def _steps(kb: KnowledgeBase, run: StoredRun) -> Iterator[Step]:
         valid += node.correct
         if node.correct and not node.compiler_made and (best is None or node.rank > best.rank):
             best = node
+
+
+def _elsewhere(kb: KnowledgeBase, node_id: str) -> tuple[frozenset[Used], bool]:
+    """What shaped a node of another run, and whether that must stay here; one that is gone is not known to
+    be free.
+    """
+    with kb.session() as session:
+        row = session.get(Node, node_id)
+    if row is None:
+        return frozenset({Used(node_id, UNKNOWN, False)}), False
+    graph, used = RunStore(kb).load(row.run_id).graph, used_by(kb, row.run_id)
+    line = [graph.node(node_id), *graph.lineage(node_id)]
+    sources: frozenset[Used] = frozenset().union(*(used.get(n.node_id, frozenset()) for n in line))
+    return sources, any(n.local_only for n in line)
 
 
 def _met(parent: SearchNode) -> dict[str, Any]:

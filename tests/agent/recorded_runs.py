@@ -53,12 +53,13 @@ class Recorder:
         memory: str = "siblings",
         source: str = "",
         idea: str = "",
+        injected: dict[str, Any] | None = None,
         **about: Any,
     ) -> SearchNode:
         number = self.number + 1
-        text = f"prompt of step {number}"
+        text = "" if injected and injected["by"] != "example" else f"prompt of step {number}"
         uses = [Provenance("guidance", chunk, citation, 1.0) for chunk, citation in chunks]
-        prompt = PromptRecord(text, 4, {}, uses, self.kb.blobs.put(text))
+        prompt = PromptRecord(text, 4, {}, uses, self.kb.blobs.put(text) if text else "")
         node = SearchNode(
             node_id=f"{self.run_id}-{number:04d}",
             parent_id=self.nodes[parent].node_id,
@@ -74,7 +75,13 @@ class Recorder:
         )
         node = judged(node, evaluation)
         self.nodes[number] = node
-        outcome = {"outcome": "evaluated", "node_id": node.node_id, "memory": memory, "idea": idea}
+        outcome = {
+            "outcome": "evaluated",
+            "node_id": node.node_id,
+            "memory": memory,
+            "idea": idea,
+            "injected": injected,
+        }
         self._append(parent, outcome, node=node, prompt=prompt)
         return node
 

@@ -296,6 +296,29 @@ def test_trainers_take_the_lines_as_they_are(
         assert trl.is_conversational(data[0])
 
 
+def test_what_the_engine_added_is_no_answer_and_brings_its_sources(kb: KnowledgeBase, tmp_path: Path) -> None:
+    chunks = documents(
+        kb, tmp_path, local="# Tiling\nsecret tiles of seven", mit="---\nlicense: MIT\n---\n# Rows\nrows"
+    )
+    earlier = Recorder(kb, "run-0")
+    earlier.step(0, verdict(1.1), chunks=[chunks["mit"]])
+    earlier.step(0, verdict(1.1), chunks=[chunks["local"]], memory="none")
+    run = Recorder(kb)
+    run.step(0, verdict(1.3), memory="none", injected={"by": "warm-start", "node": "run-0-0001"})
+    run.step(1, verdict(1.6), memory="none", injected={"by": "example", "node": "run-0-0001"})
+    run.step(2, verdict(1.7), memory="none", injected={"by": "tune", "name": "BLOCK"})
+    run.step(0, verdict(1.8), memory="none", injected={"by": "example", "node": "run-0-0002"})
+    run.step(0, verdict(1.9), memory="none", injected={"by": "example", "node": "run-9-0001"})
+    run.step(3, verdict(2.0), memory="none")
+    records = export(kb, "trl", tmp_path)
+    assert [(r["state"]["step"], r["licences"]) for r in records] == [
+        (2, ["MIT"]),
+        (5, ["unknown"]),
+        (6, ["MIT"]),
+    ]
+    assert [[o["step"] for o in r["outcomes"]] for r in export(kb, "sft", tmp_path)] == [[5], [2, 6]]
+
+
 def test_wrong_requests_write_nothing(kb: KnowledgeBase, run: Recorder, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text("kept")

@@ -158,6 +158,7 @@ def _store_steps(store: Any, kb: Any) -> None:
             speedup_ci=judged["speedup_ci"],
             hypothesis=hypothesis,
             genome={"block": 64},
+            prompt_sha=kb.blobs.put(f"prompt of step {step}"),
             compiler_made=step == 1,
             evaluation=judged,
             diagnosis={"bottleneck": "memory"},
