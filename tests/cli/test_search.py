@@ -122,6 +122,7 @@ def _alive_in_group(group: int) -> bool:
         (["--parameter", "temperature=1"], "recipe takes no parameters"),
         (["--base-url", "http://127.0.0.1:1/v1"], "takes no base URL"),
         (["--generator", "replay:nope"], "no run with id 'nope'"),
+        (["--warm-start", "often"], "warm_start must be a probability or adaptive"),
     ],
 )
 def test_who_writes_candidates_is_checked_first(
