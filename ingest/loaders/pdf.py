@@ -34,7 +34,7 @@ class PdfLoader(Loader):
     """PDF files, by their first bytes."""
 
     name = "pdf"
-    version = 1
+    version = 2
     priority = 90
     reads_bytes = True
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ingest.pdf.drawing import Box, Place, Rule, read_drawing
+from ingest.pdf.fields import field_words
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfPage, PdfTextPage
@@ -86,6 +87,7 @@ def read_page(page: PdfPage) -> PageContent:
         _read_words(textpage, content, place, turns)
     finally:
         textpage.close()
+    content.words += field_words(page, place)
     content.rules, content.dashes, content.images = read_drawing(page, place, content.width * content.height)
     if content.dashes:
         _draw_underscores(content)

@@ -23,6 +23,7 @@ class Pdf:
         self.rotations: list[int] = []
         self.outline: list[tuple[str, int]] = []
         self.title = ""
+        self.fields: list[tuple[int, str]] = []  # page, entries of the field's dictionary
 
     def page(self, rotate: int = 0) -> Pdf:
         self.pages.append([])
@@ -67,6 +68,11 @@ class Pdf:
         self.pages[-1].append(f"q {width} 0 0 {height} {x} {HEIGHT - y - height} cm /Im Do Q")
         return self
 
+    def field(self, x: float, y: float, width: float, value: str, kind: str = "Tx") -> Pdf:
+        box = f"{x} {HEIGHT - y - 4} {x + width} {HEIGHT - y + 12}"
+        self.fields.append((len(self.pages), f"/FT/{kind}/T(f{len(self.fields)})/V({value})/Rect[{box}]"))
+        return self
+
     def build(self, password: bytes = b"") -> bytes:
         objects: list[bytes] = []
 
@@ -85,12 +91,14 @@ class Pdf:
             b"stream\n\x80\nendstream"
         )
         pages = []
-        for content, rotate in zip(self.pages, self.rotations, strict=True):
+        fields = [(page, add(f"<</Type/Annot/Subtype/Widget{entries}>>")) for page, entries in self.fields]
+        for number, (content, rotate) in enumerate(zip(self.pages, self.rotations, strict=True), start=1):
+            widgets = " ".join(f"{field} 0 R" for page, field in fields if page == number)
             data = "\n".join(content)
             stream = add(f"<</Length {len(data)}>>\nstream\n{data}\nendstream")
             pages.append(
                 add(
-                    f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 {WIDTH} {HEIGHT}]/Rotate {rotate}/Contents {stream} 0 R"
+                    f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 {WIDTH} {HEIGHT}]/Rotate {rotate}/Annots[{widgets}]/Contents {stream} 0 R"
                     f"/Resources<</Font<<{fonts}>>/XObject<</Im {image} 0 R>>>>>>"
                 )
             )
@@ -108,7 +116,8 @@ class Pdf:
                 )
                 add(f"<</Title({title})/Parent {root} 0 R/Dest[{pages[page - 1]} 0 R/Fit]{links}>>")
             outlines = f"/Outlines {root} 0 R"
-        objects[0] = f"<</Type/Catalog/Pages 2 0 R{outlines}>>".encode()
+        form = f"/AcroForm<</Fields[{' '.join(f'{field} 0 R' for _, field in fields)}]>>" if fields else ""
+        objects[0] = f"<</Type/Catalog/Pages 2 0 R{outlines}{form}>>".encode()
         trailer = f"/Info {add(f'<</Title({self.title})>>')} 0 R" if self.title else ""
         if password:
             trailer += f"/ID[<{'00' * 16}><{'00' * 16}>]/Encrypt {add(encryption(password))} 0 R"

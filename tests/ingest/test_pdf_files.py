@@ -188,3 +188,14 @@ def test_real_documents(shared: Path) -> None:
         assert document.needs_ocr == [], name
         assert len(document.sections) > 2, name
         assert all(document.page_of(s.start_line) for s in document.sections)
+
+
+def test_what_is_filled_into_a_form_is_read_where_it_stands() -> None:
+    pdf = Pdf().page()
+    pdf.text(72, 100, "Board:").field(110, 100, 200, "Wormhole n300")
+    pdf.text(72, 120, "Ready:").field(110, 120, 20, "Yes", kind="Btn")
+    pdf.text(72, 160, "The form ends with a sentence in its last line.")
+    read = load(pdf).text or ""
+    assert "Board: Wormhole n300" in read
+    assert "Yes" not in read
+    assert "last line" in read
