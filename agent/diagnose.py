@@ -66,7 +66,8 @@ def diagnose_evaluation(
     Returns `bottleneck` (memory, compute, latency, overhead, compile_error, incorrect, timeout, crash,
     rejected or unknown), `evidence` and `actions` (lines for people and prompts; an action starts with its
     move), `roofline` ({bytes, operations, achieved_gbs, peak_gbs, fraction, achieved_gflops, peak_gflops,
-    compute_fraction, bound_ms}, what is known of it), `error` (normalised, for failures) and `missing`.
+    compute_fraction, bound_ms}, what is known of it), `error` (normalised, for failures),
+    `others` (bottlenecks that are near, too, and can wait) and `missing`.
     `ceilings` are those of `harness.calibrate.cpu_ceilings`: `bandwidth_gb_s` and `fp32_gflop_s`.
     """
     status = str(evaluation.get("status"))
@@ -90,8 +91,10 @@ def _counted(found: dict[str, Any], counters: str) -> dict[str, Any]:
     if longest["bottleneck"] == "unknown":
         return found
     evidence = [f"{longest['name'][:80]}: {line}" for line in longest["evidence"]]
+    others = {k["bottleneck"] for k in kernels} - {"unknown", longest["bottleneck"]}
     return {
         **found,
+        **({"others": sorted(others)} if others else {}),
         "bottleneck": longest["bottleneck"],
         "evidence": [*evidence, *found["evidence"]],
         "actions": longest["actions"],
@@ -140,7 +143,11 @@ def _timed(
         return _result("unknown", evidence, roofline, missing=missing)
 
     roofline["bound_ms"] = ms * max(memory or 0.0, compute or 0.0)
-    return _result(_bottleneck(ms, memory or 0.0, compute or 0.0), evidence, roofline, missing=missing)
+    bottleneck = _bottleneck(ms, memory or 0.0, compute or 0.0)
+    shares = {"memory": memory or 0.0, "compute": compute or 0.0}
+    others = [name for name, share in shares.items() if share >= _NEAR / 2 and name != bottleneck]
+    found = _result(bottleneck, evidence, roofline, missing=missing)
+    return {**found, "others": others} if others else found
 
 
 def roofline_share(diagnosis: Mapping[str, Any]) -> float | None:

@@ -86,13 +86,14 @@ def search(
     limit: int,
     known: Frequencies | None = None,
     allowed: Callable[[Any], Any] | None = None,
+    shared: bool = False,
 ) -> list[LexicalHit]:
     """The best `limit` chunks for `terms` among `partitions` (name -> number of chunks), best first.
 
     A term weighs what its frequency in all of `partitions` together says, wherever it is found: scores of
     different partitions compare. Which of equal chunks are among the best is decided by their ids. `known`
     may have what `frequencies` says of the same terms and partitions. `allowed` says of chunks (n,) which may
-    be found: (n,), bool.
+    be found: (n,), bool. `shared`: all partitions together may cost what else one may.
     """
     import numpy as np
 
@@ -103,9 +104,10 @@ def search(
     if not by_partition:
         return []
     weights = _weights(sum(partitions.values()), np.sum(list(by_partition.values()), axis=0))
+    postings = POSTINGS // len(by_partition) if shared else POSTINGS
     found = []
     for partition, counts in by_partition.items():
-        scored, common = _split(counts, weights)
+        scored, common = _split(counts, weights, postings)
         if scored:
             own_weights = _weights(partitions[partition], counts)
             found.append(_scored(connection, partition, terms, scored, own_weights))
@@ -145,12 +147,12 @@ def _frequencies(connection: Connection, partition: str, terms: Sequence[str]) -
     return np.array(rows, dtype=np.float64)[:, 0]
 
 
-def _split(counts: Any, weights: Any) -> tuple[list[int], list[int]]:
+def _split(counts: Any, weights: Any, postings: int) -> tuple[list[int], list[int]]:
     """Which terms are scored in a partition, and which are common there, by index; rarest first."""
     import numpy as np
 
     rarest = [int(i) for i in np.argsort(counts, kind="stable") if counts[i]]
-    few = int(np.searchsorted(np.cumsum(counts[rarest]), POSTINGS, side="right"))
+    few = int(np.searchsorted(np.cumsum(counts[rarest]), postings, side="right"))
     scored, others = rarest[: max(1, few)], rarest[max(1, few) :]
     return scored, [i for i in others if weights[i] > _LEAST][:_COMMON]
 

@@ -140,7 +140,13 @@ def _add_lexical(
     known = lexical.frequencies(session, terms, partitions)
     allowed = None if within is None else within.of_chunks
     for hit in lexical.search(
-        session, terms, partitions, limit=LEXICAL_CANDIDATES, known=known, allowed=allowed
+        session,
+        terms,
+        partitions,
+        limit=LEXICAL_CANDIDATES,
+        known=known,
+        allowed=allowed,
+        shared=within is not None,
     ):
         candidate = candidates.setdefault(hit.chunk_pk, Candidate())
         candidate.bm25, candidate.coverage = hit.score, hit.coverage

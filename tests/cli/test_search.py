@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -65,6 +66,16 @@ def test_search_from_problem_to_report(library: Any, problem: Path) -> None:
     assert node.code == 0, node.err
     assert "class ModelNew" in node.json["prompt"]
     assert library("runs", "show", "last").code == 0
+
+    replayed = library("prompt", "--replay", document["best"]["node_id"], "--json")
+    sent = library("prompt", "--replay", document["best"]["node_id"], "--as-sent", "--json")
+    assert replayed.code == sent.code == 0, replayed.err
+    assert replayed.json["prompt"] == sent.json["prompt"]
+    assert replayed.json["knowledge_unchanged"]
+    assert hashlib.sha256(replayed.json["prompt"].encode()).hexdigest() == replayed.json["digest"]
+    assert library("prompt", "--replay", document["best"]["node_id"]).out == sent.json["prompt"]
+    for wrong in ([], [problem], ["--budget", "2000"]):
+        assert library("prompt", *(["--replay", "nobody", *wrong] if wrong else ["--as-sent"])).code == 2
 
 
 def test_a_plan_spends_nothing(library: Any, problem: Path) -> None:
