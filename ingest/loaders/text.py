@@ -9,7 +9,7 @@ from ingest.document import FileContent, LoadedDocument, Loader
 from ingest.loaders.markdown import sections_of
 
 _ASCIIDOC = {".adoc", ".asciidoc", ".asc"}
-_SUFFIXES = {"", ".txt", ".text", ".log", ".org", ".tex", ".inc"} | _ASCIIDOC
+_SUFFIXES = {"", ".txt", ".text", ".log", ".org", ".tex"} | _ASCIIDOC
 _MARKED = re.compile(r"(={1,6}) +(\S.*)")
 _BLOCK = re.compile(
     r"(?:-{4,}|\.{4,}|/{4,}|\+{4,}|`{3,})\s*$"

@@ -1,18 +1,14 @@
+"""reStructuredText: prose, headings, tables, directives."""
+
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from rst_support import load, section, text_of
 
-from ingest import ingest_paths
-from ingest.document import FileContent, LoadedDocument
-from ingest.loaders.rst import RstLoader
 from ingest.loaders.rst.inline import plain
-from ingest.registry import loader_for
-from kb import KnowledgeBase
-from kb.upkeep.check import check
 
 GUIDE = """\
 .. meta::
@@ -90,19 +86,6 @@ two   second
 
    other
 """
-
-
-def load(text: str, name: str = "a.rst", root: Path | None = None) -> LoadedDocument:
-    file = FileContent(Path(name), text.encode(), text, (), root)
-    return RstLoader().load(file)
-
-
-def text_of(document: LoadedDocument) -> str:
-    return "\n\n".join(s.text or "" for s in document.sections)
-
-
-def section(document: LoadedDocument, heading: str) -> str:
-    return next(s.text or "" for s in document.sections if s.heading_path == heading)
 
 
 def test_headings_by_order_of_appearance_with_their_labels() -> None:
@@ -225,94 +208,6 @@ def test_raw_tables_are_kept_and_other_markup_is_not() -> None:
     assert text_of(other) == "Text."
 
 
-API = """\
-Language
-========
-
-.. currentmodule:: pkg.lang
-
-.. py:function:: load(ptr, mask=None) -> tensor
-                 load(ptr)
-
-   Reads a tile.
-
-   :param ptr: where
-
-.. class:: Tile(shape)
-
-   A tile.
-
-   .. attribute:: rows
-      :type: int
-
-      How many.
-
-   .. method:: copy()
-
-      A copy.
-
-.. cpp:function:: template <typename T> void ns::fill(T* p, int n)
-
-   Fills.
-
-After.
-
-.. py:function:: store(ptr)
-
-Described beside it.
-
-.. autofunction:: zeros
-.. autosummary::
-   :toctree: generated
-
-   ~cat
-   pkg.lang.full
-"""
-
-
-def test_api_objects_become_sections_with_qualified_names() -> None:
-    document = load(API)
-    assert [s.heading_path for s in document.sections] == [
-        "Language › pkg.lang.load",
-        "Language › pkg.lang.Tile",
-        "Language › pkg.lang.Tile › pkg.lang.Tile.copy",
-        "Language › ns::fill",
-        "Language",
-    ]
-    load_section = document.sections[0].text or ""
-    assert "load(ptr, mask=None) -> tensor\nload(ptr)\n\nReads a tile." in load_section
-    assert ":param ptr: where" in load_section
-    tile = section(document, "Language › pkg.lang.Tile")
-    assert tile.startswith("class Tile(shape)\n")
-    assert "rows\n\n  :type: int\n\n  How many." in tile
-
-
-def test_objects_without_text_of_their_own_stay_where_they_are() -> None:
-    rest = load(API).sections[-1].text or ""
-    assert "store(ptr)\n\nDescribed beside it." in rest
-    assert "``pkg.lang.zeros`` (function; documented in its source)" in rest
-    assert "- ``pkg.lang.cat``\n- ``pkg.lang.full``" in rest
-
-
-def test_modules_and_titled_containers() -> None:
-    blocks = [
-        ".. py:module:: pkg.ops\n   :synopsis: All operators.",
-        ".. tab-set::\n\n   .. tab-item:: Linux\n      :sync: a\n\n      Type it.",
-        ".. grid:: 1 2\n\n   .. grid-item-card:: Start\n      :link: x\n\n      Go.",
-        ".. only:: html\n\n   Kept.",
-        ".. data:: LIMIT\n   :value: 3",
-    ]
-    assert text_of(load("\n\n".join(blocks))) == "\n\n".join(
-        [
-            "Module ``pkg.ops``: All operators.",
-            "**Linux**\nType it.",
-            "**Start**\nGo.",
-            "Kept.",
-            "LIMIT\n\n  :value: 3",
-        ]
-    )
-
-
 def test_unknown_directives_keep_their_text_and_are_named() -> None:
     document = load("T\n==\n\n.. fancy:: Title\n   :opt: x\n\n   Inside.\n\n.. fancy::\n")
     assert "**Title**\nInside." in text_of(document) or "**Title**\n\nInside." in text_of(document)
@@ -372,86 +267,3 @@ def test_a_megabyte_takes_a_moment() -> None:
         started = time.process_time()
         load(piece * (300_000 // len(piece)))
         assert time.process_time() - started < 3, piece
-
-
-# --- other files ---
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    root = tmp_path / "docs"
-    (root / "sub").mkdir(parents=True)
-    (root / "kernel.py").write_text("import x\n\n# start\ndef f():\n    return 1\n\n# end\n")
-    (root / "part.rst").write_text(".. |v| replace:: seven\n\nShared words.\n")
-    (root / "sub" / "piece.inc").write_text("Piece of |v|.\n")
-    (tmp_path / "secret.txt").write_text("secret words\n")
-    return root
-
-
-def read(source: Path, text: str, *, whole: bool = True) -> LoadedDocument:
-    path = source / "sub" / "a.rst"
-    path.write_text(text)
-    return load(text, str(path), source if whole else path)
-
-
-def test_literally_included_lines(source: Path) -> None:
-    for option in ("pyobject: f", "lines: 4-5", "start-after: # start\n   :end-before: # end"):
-        document = read(source, f".. literalinclude:: ../kernel.py\n   :language: python\n   :{option}\n")
-        assert "```python\ndef f():\n    return 1\n" in text_of(document), option
-        assert "import x" not in text_of(document)
-        assert (document.sections[0].start_line, document.sections[0].end_line) == (1, 1)
-
-
-def test_included_pieces_are_read_in_place_and_documents_cited_under_their_own_name(source: Path) -> None:
-    document = read(source, ".. include:: /part.rst\n\n.. include:: piece.inc\n\nEnd with |v|.\n")
-    assert "Piece of seven." in text_of(document)
-    assert "End with seven." in text_of(document)
-    assert "Included here: /part.rst" in text_of(document)
-    assert "Shared words." not in text_of(document)
-    alone = read(source, ".. include:: piece.inc\n", whole=False)
-    assert "Piece of" in text_of(alone)
-
-
-@pytest.mark.parametrize("name", ["../../secret.txt", "/../secret.txt", "{root}/../secret.txt", "link.txt"])
-@pytest.mark.parametrize("directive", ["include", "literalinclude"])
-def test_files_outside_the_source_are_refused(source: Path, name: str, directive: str) -> None:
-    (source / "sub" / "link.txt").symlink_to(source.parent / "secret.txt")
-    name = name.replace("{root}", "/../" * 9 + str(source))
-    document = read(source, f"Text.\n\n.. {directive}:: {name}\n")
-    assert "secret" not in text_of(document)
-    assert any("outside the source" in note for note in document.notes)
-    assert all(p.is_relative_to(source) for p in RstLoader().dependencies(source / "sub" / "a.rst", source))
-
-
-def test_circles_and_missing_files_are_named(source: Path) -> None:
-    (source / "sub" / "b.inc").write_text(".. include:: c.inc\n\nB.\n")
-    (source / "sub" / "c.inc").write_text(".. include:: b.inc\n\nC.\n")
-    document = read(
-        source, ".. include:: b.inc\n\n.. include:: gone.inc\n\n.. include:: a.rst\n", whole=False
-    )
-    assert "B." in text_of(document)
-    assert "C." in text_of(document)
-    assert any("includes itself" in n for n in document.notes)
-    assert any("gone.inc" in n and "No such file" in n for n in document.notes)
-    assert RstLoader().dependencies(source / "sub" / "a.rst", source) == [
-        source / "sub" / name for name in ("b.inc", "c.inc", "gone.inc")
-    ]
-
-
-def test_pieces_without_suffix_of_their_own_are_recognised() -> None:
-    for name, text in (("a.txt", ".. note::\n\n   x\n"), ("b.inc", "See :ref:`x`.\n")):
-        assert loader_for(FileContent(Path(name), b"", text)).name == "rst"
-    assert loader_for(FileContent(Path("c.txt"), b"", "plain text")).name == "text"
-
-
-def test_a_change_in_an_included_file_is_seen(kb: KnowledgeBase, source: Path) -> None:
-    (source / "sub" / "a.rst").write_text("Title\n=====\n\n.. include:: piece.inc\n")
-    (source / "b.rst").write_text("Other\n=====\n\nText.\n")
-    ingest_paths(kb, [source])
-    assert "Piece of" in kb.query("piece").hits[0].text
-    (source / "sub" / "piece.inc").write_text("Quite another sentence.\n")
-    report = ingest_paths(kb, [source])
-    assert (report.updated, report.unchanged) == (1, 3)
-    hit = kb.query("another sentence").hits[0]
-    assert (hit.path, hit.start_line, hit.end_line) == ("sub/a.rst", 1, 4)
-    assert check(kb).problems == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingest.document import LoadedDocument
+from ingest.errors import Unsupported
 from ingest.registry import content_of, load_file
 
 
@@ -34,8 +35,10 @@ def test_pieces_of_c(tmp_path: Path, suffix: str) -> None:
     assert document.meta["language"] == ("hip" if suffix == ".hip" else "cuda")
 
 
-def test_other_pieces_are_text(tmp_path: Path) -> None:
-    assert loaded(tmp_path, "intro.inc", "A paragraph that several pages have.\n")[0] == "text"
+def test_a_piece_of_another_format_is_not_taken_for_c(tmp_path: Path) -> None:
+    path = tmp_path / "intro.inc"  # reStructuredText includes such as part of a page
+    with pytest.raises(Unsupported):
+        load_file(content_of(path, b"A paragraph that several pages have.\n", tmp_path))
 
 
 def test_asciidoc_has_its_headings_and_code_has_none(tmp_path: Path) -> None:
