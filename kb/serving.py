@@ -236,6 +236,7 @@ class Serving:
         old = open_embedder(settings, row.name, row.base_url, row.model, patient=False)
         if old.model_id != row.model:
             raise EmbeddingFailed(f"{name} is another model by now")
+        self._keep_files(old)
         return old
 
     def _want(self) -> Embedder:

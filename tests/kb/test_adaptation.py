@@ -433,7 +433,7 @@ def test_what_helps_is_kept_and_can_be_undone(
         assert kb.embedder.model_id == found.model_id != before
         with monkeypatch.context() as patch:  # once more, whether that gains or not
             patch.setattr("kb.adaptation.adapt.compare", lambda *_: (found.overall, {}))
-            again = adapt(kb, questions=[tmp_path / "q.jsonl"], recipe=Recipe(epochs=1))
+            again = adapt(kb, questions=[tmp_path / "q.jsonl"], recipe=Recipe(epochs=1, negatives=1))
         assert (again.kept, again.file) == (True, found.file)
         assert again.model_id != found.model_id
     with KnowledgeBase.open(settings) as kb:

@@ -313,3 +313,23 @@ def test_a_proxy_of_the_environment_carries_nothing_from_the_private_network(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     assert len(EndpointEmbedder("m", server.url).embed(["x"])) == 1
+
+
+def test_an_endpoint_that_is_down_while_another_model_takes_its_place_is_not_given_up(
+    served: Settings, server: Any, store: Store, tiny_model: Any
+) -> None:
+    with KnowledgeBase.open(served) as kb:
+        store(kb, "a.md", "first about tiling")
+        before = kb.serving.model_id
+    server.script = [(503, {}, {"Retry-After": "0"})] * 2
+    local = served.model_copy(update={"embedding_model": str(tiny_model), "embedding_base_url": ""})
+    with KnowledgeBase.open(local) as kb:
+        (hit,) = kb.query("tiling").hits
+        assert hit.why["similarity"] is None
+        assert server.script == [], "asked twice, not six times"
+        assert "(503)" in kb.notices[1]
+        assert "words alone find passages" in kb.notices[1]
+        assert kb.serving.model_id == before
+        assert kb.query("tiling").hits[0].why["similarity"] is not None, "it is back"
+        assert reembed(kb).switched
+        assert kb.query("tiling").hits[0].why["similarity"] is not None

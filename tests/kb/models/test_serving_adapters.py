@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kb import KnowledgeBase, Settings
+from kb.adaptation.adapt import adaptable, forget
 from kb.adaptation.lowrank import set_aside, write_factors
 from kb.embedding import load_embedder, model_folder, open_model
 from kb.reembed import reembed
@@ -20,8 +21,6 @@ Store = Callable[..., None]
 
 @pytest.mark.parametrize("settings", [50_000], indirect=True)
 def test_an_adapted_model_takes_over_like_any_other_and_is_taken_back(bundled: Settings) -> None:
-    from kb.adaptation.adapt import forget
-
     with KnowledgeBase.open(bundled) as kb:
         before = kb.embedder.model_id
         random = np.random.default_rng(0)
@@ -100,3 +99,16 @@ def test_a_model_answers_on_when_the_package_ships_another_adapter(
 def test_the_adapter_that_shipped_before_still_makes_its_model(tmp_path: Path) -> None:
     assert load_embedder("", tmp_path, "be70bf73be7cd6c4").model_id == "be70bf73be7cd6c4"
     assert load_embedder("", tmp_path).model_id != "be70bf73be7cd6c4"
+
+
+@pytest.mark.parametrize("settings", [50_000], indirect=True)
+def test_what_the_settings_name_is_adapted_and_taken_back(bundled: Settings, tiny_model: Path) -> None:
+    settings = bundled.model_copy(update={"embedding_model": str(tiny_model)})
+    with KnowledgeBase.open(settings) as kb:
+        assert kb.embedder.embed(["x"]).shape == (1, 384), "the bundled model answers still"
+        named = adaptable(kb)
+        assert named.folder == tiny_model
+        ours = kb.home / "adapters" / f"{named.model_id}.safetensors"
+        ours.write_bytes(b"damaged")
+        assert forget(kb) == ours
+        assert forget(kb) is None
