@@ -17,7 +17,7 @@ from kb.scope import GENERIC, visible_scopes
 from kb.vocabulary import named
 
 # Added to the score of what is preferred (`kb/fusion.py`): a clear answer from elsewhere leads by more.
-_NAMED, _TAUGHT = 4.0, 2.0
+_NAMED, _TAUGHT = 6.0, 3.0
 _SHARE = 0.9  # of a word's occurrences that one view must have for the word to speak for it
 _CHUNKS = 3  # that have the word at least: a rare slip decides nothing
 # Added to each scope's size, as well: else a word in a few chunks of a tiny scope would seem to be its own.

@@ -73,7 +73,7 @@ def test_a_written_kernel_becomes_a_skill_that_must_win_elsewhere(
     assert "_softmax" in skill.body or "softmax" in skill.body
     assert found.name not in [s.name for s in kb.find_skills("softmax scale mask", target="cpu")]
 
-    again = distil(kb, executor, run.run_id, timing_s=0.5)
+    again = distil(kb, executor, run.run_id, timing_s=2.0)
     assert (again.outcome, again.name, again.state) == ("strengthened", found.name, "candidate")
 
     other = load_problem(EXAMPLES / "problems/softmax_scale_mask.py").source
