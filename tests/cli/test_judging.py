@@ -164,7 +164,7 @@ def test_prompt_for_people_within_a_budget(library: Any, files: Path) -> None:
     assert "torch.relu(x) * 2 + 1" in human.out
     assert "passages" in human.err
     assert "cut for the budget" in human.err
-    assert int(human.err.split(" tokens from")[0].split()[-1]) <= 2500
+    assert int(human.err.split(" tokens (")[0].split()[-1]) <= 2500
     none = library("prompt", files / "problem.py", "--budget", "500", "--json")
     assert none.code == 2
     assert none.json["error"]["type"] == "BudgetTooSmall"

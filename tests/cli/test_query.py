@@ -39,7 +39,7 @@ def test_a_diagnosis_is_asked_in_parts(library: Any, tmp_path: Path) -> None:
     human = library("query", "coalescing", "--diagnosis", report, "--target", "cpu", "-k", "2")
     assert human.code == 0
     assert "asking about memory of transpose" in human.err
-    assert "1 other kernels" in human.err
+    assert "1 other kernel in the file takes less time" in human.err
     assert "   for: " in human.out
 
 
