@@ -160,10 +160,12 @@ def fits(facts: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def alike_enough(value: float) -> bool:
+    """Whether problems of this likeness (0 to 1) have something to tell each other."""
     return value >= _ALIKE
 
 
 def same_vendor(target: str, other: str) -> bool:
+    """Whether both targets are of one vendor, whatever their architectures."""
     return target.partition(":")[0] == other.partition(":")[0]
 
 

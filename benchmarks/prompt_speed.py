@@ -1,6 +1,6 @@
 """Time of a prompt in a store of 100,000 chunks that the target may all see, beside the curated library.
 
-    python benchmarks/prompt_speed.py --home /tmp/prompts --prompts 100
+    python benchmarks/prompt_speed.py --home DIR --prompts 100
 
 Words of the library are the commonest ones of the made-up documents, so that every question has thousands of
 hits; vectors are random. Half of the documents name a bottleneck and a phase. Steps alternate between drafts,

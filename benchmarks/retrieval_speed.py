@@ -1,6 +1,6 @@
 """Times of warm queries in synthetic stores of any size, a tenth of which the target may see.
 
-    python benchmarks/retrieval_speed.py --chunks 1000000 --home /tmp/million
+    python benchmarks/retrieval_speed.py --chunks 1000000 --home DIR
 
 Words follow Zipf's law and vectors are random: how well is not asked, only how fast. One passage a chunk.
 A million chunks take 4 GB and some minutes. The index in Chroma is made only where the visible passages are

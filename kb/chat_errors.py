@@ -98,6 +98,7 @@ def status_of(error: Exception) -> int | None:
 
 
 def short(error: Exception) -> str:
+    """What it says in one line of at most 300 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:299] + "…"
 

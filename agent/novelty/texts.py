@@ -88,6 +88,7 @@ class Texts:
 
 
 def last_name(node: ast.expr) -> str:
+    """What a name or an attribute ends in; "" for anything else."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -101,6 +102,7 @@ def place(node: ast.AST) -> str:
 
 
 def is_word(node: ast.AST) -> bool:
+    """Whether it is a string that may name something."""
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(WORD.fullmatch(node.value))
 
 
@@ -114,6 +116,7 @@ def strings(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def text_of(node: ast.AST) -> str | None:
+    """The text of a string, of a formatted one with holes; None for anything else."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     return with_holes(node)[0] if isinstance(node, ast.JoinedStr) else None

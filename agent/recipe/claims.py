@@ -47,10 +47,12 @@ def advised_change(change: str, because: str, diagnosis: Mapping[str, Any]) -> H
 
 
 def unguided_change(change: str) -> Hypothesis:
+    """No document advises it."""
     return Hypothesis(change, "no guidance is left to try, and neighbours are worth a measurement", _UNGUIDED)
 
 
 def repair(change: str, status: object) -> Hypothesis:
+    """The parent failed: nothing but correctness is predicted."""
     return Hypothesis(change, f"the parent was {status}", correct=True)
 
 

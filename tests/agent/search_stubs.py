@@ -7,9 +7,12 @@ import random
 import re
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # it is run as a program, too
+
+from letter_embedder import LetterEmbedder
 
 from agent import RunStore, Search, SearchSettings
 from agent.generator import Draft, Exhausted, GenerationFailed, GenerationRequest
@@ -31,26 +34,6 @@ def get_init_inputs():
     return []
 """
 PLACE = Place("cpu", {"languages": ["cpp"]}, {"bandwidth_gb_s": 10.0, "fp32_gflop_s": 100.0})
-
-
-class LetterEmbedder:
-    """Vectors of letter counts: enough for an index that works, instant to load."""
-
-    model_id = "letters"
-    passage_tokens = 220
-    window = 256
-    cutting = "words"
-    sends_to = ""
-    runtime = "test"
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return [len(text.split()) for text in texts]
-
-    def embed(self, texts: Sequence[str]) -> Any:
-        import numpy as np
-
-        counts = np.array([[1 + t.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for t in texts])
-        return (counts / np.linalg.norm(counts, axis=1, keepdims=True)).astype(np.float32)
 
 
 def open_kb(home: Path) -> KnowledgeBase:

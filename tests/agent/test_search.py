@@ -14,6 +14,7 @@ from agent.errors import EvaluationUnavailable, RunBusy, RunNotFound, SettingsIn
 from agent.events import Evaluated, Generated, RunStarted, Skipped, Stopped, Verifying
 from agent.generator import Draft
 from agent.graph import SearchGraph, SearchNode
+from agent.judge import UNJUDGED_LIMIT
 from agent.memory import failed_attempts, parent_context
 from agent.novelty import genome_digest, program_digest
 from harness.errors import ProblemError
@@ -287,16 +288,22 @@ def test_the_harness_gets_a_second_chance_and_its_failure_is_no_verdict(kb, prob
 
 def test_a_language_that_is_not_installed_is_no_broken_harness(kb, problem):
     class Elsewhere(StubExecutor):
-        calls = 0
+        """The first four candidates are in a language that is not here."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[str] = []
 
         def evaluate(self, request: Any) -> Evaluation:
-            self.calls += 1
-            if self.calls <= 4:
+            self.asked.append(request.candidate)
+            if list(dict.fromkeys(self.asked)).index(request.candidate) < UNJUDGED_LIMIT + 1:
                 missing = {"rule": "missing-package", "severity": "info", "detail": "cutlass"}
                 return Evaluation("harness_error", "needs the CuTe DSL", flags=[missing])
             return super().evaluate(request)
 
-    assert search(kb, problem, executor=Elsewhere(), steps=6).valid == 2
+    executor = Elsewhere()
+    assert search(kb, problem, executor=executor, steps=6).steps == 6
+    assert [executor.asked.count(source) for source in executor.asked[:4]] == [1] * 4  # no second chance
 
 
 class Breaking(StubExecutor):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # what tests of several packages share
+
+from letter_embedder import LetterEmbedder
 
 from ingest import ingest_paths
 from kb import KnowledgeBase, Settings
@@ -224,26 +229,6 @@ def make_knowledge() -> Any:
         return WordKnowledge(hits, skills)
 
     return make
-
-
-class LetterEmbedder:
-    """Vectors of letter counts: enough for an index that works, instant to load."""
-
-    model_id = "letters"
-    passage_tokens = 220
-    window = 256
-    cutting = "words"
-    sends_to = ""
-    runtime = "test"
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return [len(text.split()) for text in texts]
-
-    def embed(self, texts: Sequence[str]) -> Any:
-        import numpy as np
-
-        counts = np.array([[1 + t.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for t in texts])
-        return (counts / np.linalg.norm(counts, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture
